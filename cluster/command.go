@@ -11,7 +11,7 @@ type Op string
 const (
 	OpInit         Op = "init"          // first entry: cluster id, format, root credential, CA (sealed), expected nodes
 	OpAddNode      Op = "add_node"      // hands out a node number; consumes a join token
-	OpUpdateNode   Op = "update_node"   // addresses and start id, at each start
+	OpUpdateNode   Op = "update_node"   // addresses and start id, at each start; with Removed: the node leaves for ever
 	OpAddDrive     Op = "add_drive"     // hands out a drive number
 	OpDriveState   Op = "drive_state"   // fence, activate, new incarnation
 	OpForm         Op = "form"          // fixes default profile, PG table and metadata groups, once
@@ -28,6 +28,9 @@ type Command struct {
 	Op        Op       `json:"op"`
 	RequestID ident.ID `json:"request_id"`
 	Now       int64    `json:"now,omitempty"` // Unix milliseconds
+	// FirstIndex is the group-0 index the proposer had applied when it first tried this request id; 0 on the first try.
+	// A retry older than the dedup window is answered OutcomeUnknown and never applied.
+	FirstIndex uint64 `json:"first_index,omitempty"`
 
 	ClusterID  ident.ID          `json:"cluster_id,omitzero"`
 	Format     uint32            `json:"format,omitempty"`
@@ -50,6 +53,7 @@ type Command struct {
 	BucketID   ident.ID          `json:"bucket_id,omitzero"`
 	Owner      string            `json:"owner,omitempty"`
 	State      uint8             `json:"state,omitempty"`
+	Attempt    uint64            `json:"attempt,omitempty"` // OpBucketState deleting → active: the Attempt it undoes
 	Settings   map[string]string `json:"settings,omitempty"`
 }
 

@@ -1,7 +1,14 @@
 // Package cluster is the model of group 0: nodes, drives, placement groups, spans, buckets, credentials and settings,
 // the commands that change it, and the epochs that fence what was decided on an older map. The model is pure: commands
 // in, state out, no clock, no I/O. Membership gossip (cluster/gossip) only hints at liveness and addresses, it never
-// grants anything; identities and certificates are in cluster/pki.
+// grants anything; certificates and join tokens are in cluster/pki.
+//
+// The files: view.go and command.go are the contract; state.go and apply_*.go the model; rows.go and machine.go keep it
+// in group 0's rows; plan.go and planmeta.go lay out placement groups and metadata groups; arithmetic.go says what a
+// layout survives; buckets.go and controller.go drive the protocols that span two groups; admit.go lets a node in;
+// identity.go, lock.go and device.go (the only ones that touch a disk) say whose data folder a folder is.
+//
+// A View is immutable and shared. A State belongs to one goroutine. Machine and Controller are safe for concurrent use.
 package cluster
 
 import (
@@ -30,6 +37,8 @@ type View struct {
 	ByID    map[ident.ID]*Bucket
 	Keys    map[string]*Credential // by access key
 	Setting map[string]string      // cluster-wide settings
+
+	secrets func() Secrets // a closure, so that no printer and no encoder follows it
 }
 
 // Node is a member.
@@ -55,7 +64,12 @@ const (
 
 var driveStates = [...]string{"active", "fenced", "removed"}
 
-func (s DriveState) String() string { return driveStates[s] }
+func (s DriveState) String() string {
+	if int(s) < len(driveStates) {
+		return driveStates[s]
+	}
+	return "unknown"
+}
 
 // Drive is one data folder.
 type Drive struct {
@@ -79,7 +93,10 @@ type PG struct {
 // Group is a metadata group (or group 0).
 type Group struct {
 	ID       ident.Group
-	Replicas []Replica
+	Replicas []Replica // Replicas[0] is the preferred first leader
+	// Founders are the replicas the group was formed with: a replica among them bootstraps its log with exactly these
+	// members, however late it starts; any other replica starts empty and is filled by the leader.
+	Founders []Replica `json:",omitempty"`
 }
 
 // Replica of a group.
@@ -107,6 +124,9 @@ type Bucket struct {
 	Created int64 // Unix milliseconds
 	Owner   string
 	Spans   []SpanRef // version 1: exactly one
+	// Attempt is the group-0 index that last put the bucket to deleting. Only that attempt may put it back to active,
+	// so that a slow one cannot revive a bucket whose span a later one has sealed.
+	Attempt uint64 `json:",omitempty"`
 }
 
 // SpanRef maps a key range to its metadata group.
