@@ -4,6 +4,16 @@
 //
 // A method is authorised by the role in the peer's certificate before its handler runs. Every call has a deadline; it
 // travels as remaining milliseconds, never as a clock time. Errors cross as an oerr.Kind and a text.
+//
+// It must not import anything above internal. Server and Client are safe for concurrent use.
+//
+//	wire.go     methods, roles, Handler, Caller
+//	frame.go    the byte layout, errors on the wire
+//	batch.go    BatchConn: many TLS records in one system call
+//	outbox.go   the coalescing writer of a connection
+//	server.go   listeners, handshakes, refusals; rpc.go serves calls on one connection
+//	client.go   Client; link.go one connection to one peer; once.go a call without a Client (join)
+//	metrics.go  counters of both sides
 package wire
 
 import (
@@ -47,8 +57,13 @@ type Peer struct {
 }
 
 // Handler answers one call. req is owned by the wire package and valid only until the handler returns; the reply is
-// handed over to the wire package. It runs on a goroutine of its own, at most Config.MaxConcurrent at a time for each
-// connection; beyond that calls are answered Busy. ctx ends at the call's deadline or when the connection breaks.
+// handed over to the wire package. It runs on a goroutine of its own, at most ServerConfig.MaxConcurrent at a time for
+// each connection; beyond that calls are answered Busy. ctx ends at the call's deadline or when the connection breaks.
+//
+// One-way messages are different: they run one after the other in the order they were sent, because Raft pays for
+// reordering with probes. While their handler runs, nothing else is read from that connection (which carries one-way
+// messages only), so it must not wait for anything; its ctx ends with the connection, its reply and error are dropped
+// (errors are counted).
 type Handler func(ctx context.Context, peer Peer, req []byte) (reply []byte, err error)
 
 // Caller is how other packages reach a node; *Client implements it.
