@@ -1,0 +1,601 @@
+package s3
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"objstore/internal/ident"
+	"objstore/internal/oerr"
+	"objstore/metadata"
+	"objstore/object"
+	"objstore/s3/auth/authtest"
+)
+
+// fakeEngine keeps everything in memory and follows the contract of object/api.go.
+type fakeEngine struct {
+	mu        sync.Mutex
+	buckets   map[string]*fakeBucket
+	clock     int64
+	failRead  func(w io.Writer, body []byte) error // in place of writing the body
+	failWith  error                                // every call answers this
+	blockOpen chan struct{}                        // Open waits for it
+	readAll   bool                                 // Put reads up to io.EOF; otherwise exactly Length bytes
+}
+
+type fakeBucket struct {
+	created int64
+	objects map[string]*fakeObject
+	uploads map[ident.ID]*fakeUpload
+}
+
+type fakeObject struct {
+	v    metadata.Version
+	body []byte
+}
+
+type fakeUpload struct {
+	up    metadata.Upload
+	parts map[int]*fakeObject
+	part  map[int]metadata.Part
+}
+
+func newFake() *fakeEngine {
+	return &fakeEngine{buckets: map[string]*fakeBucket{}, clock: time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC).UnixMilli()}
+}
+
+func (f *fakeEngine) tick() int64 { f.clock += 1001; return f.clock }
+
+func (f *fakeEngine) bucket(name string) (*fakeBucket, error) {
+	if f.failWith != nil {
+		return nil, f.failWith
+	}
+	if b := f.buckets[name]; b != nil {
+		return b, nil
+	}
+	return nil, oerr.E("fake", oerr.NoSuchBucket, nil)
+}
+
+func (f *fakeEngine) CreateBucket(_ context.Context, name, _ string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failWith != nil {
+		return f.failWith
+	}
+	if f.buckets[name] != nil {
+		return oerr.E("fake", oerr.BucketExists, nil)
+	}
+	f.buckets[name] = &fakeBucket{created: f.tick(), objects: map[string]*fakeObject{}, uploads: map[ident.ID]*fakeUpload{}}
+	return nil
+}
+
+func (f *fakeEngine) HeadBucket(_ context.Context, name string) (object.BucketInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(name)
+	if err != nil {
+		return object.BucketInfo{}, err
+	}
+	return object.BucketInfo{Name: name, Created: b.created}, nil
+}
+
+func (f *fakeEngine) DeleteBucket(_ context.Context, name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(name)
+	if err != nil {
+		return err
+	}
+	if len(b.objects) > 0 {
+		return oerr.E("fake", oerr.BucketNotEmpty, nil)
+	}
+	delete(f.buckets, name)
+	return nil
+}
+
+func (f *fakeEngine) ListBuckets(context.Context) ([]object.BucketInfo, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []object.BucketInfo
+	for name, b := range f.buckets {
+		out = append(out, object.BucketInfo{Name: name, Created: b.created})
+	}
+	return out, f.failWith
+}
+
+// readBody does what the engine does with a body.
+func (f *fakeEngine) readBody(b *object.Body) ([]byte, object.Sealed, error) {
+	body := make([]byte, b.Length)
+	if _, err := io.ReadFull(b.Reader, body); err != nil {
+		return nil, object.Sealed{}, err
+	}
+	if f.readAll {
+		if n, err := b.Reader.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+			if err == nil || err == io.EOF {
+				err = oerr.Errorf("fake", oerr.InvalidArgument, "the body is longer than %d bytes", b.Length)
+			}
+			return nil, object.Sealed{}, err
+		}
+	}
+	for _, d := range b.Digests {
+		d.Write(body)
+	}
+	s, err := b.Seal()
+	return body, s, err
+}
+
+func check(p metadata.Precondition, cur *fakeObject) error {
+	fail := oerr.E("fake", oerr.PreconditionFailed, nil)
+	if cur != nil && (p.IfNoneMatchAny || slices.Contains(p.IfNoneMatch, cur.v.ETag)) {
+		return fail
+	}
+	if len(p.IfMatch) > 0 {
+		if cur == nil {
+			return oerr.E("fake", oerr.NoSuchKey, nil)
+		}
+		if !slices.Contains(p.IfMatch, "*") && !slices.Contains(p.IfMatch, cur.v.ETag) {
+			return fail
+		}
+	}
+	return nil
+}
+
+func (f *fakeEngine) put(bucket, key string, body []byte, s object.Sealed, headers []metadata.Pair, parts []metadata.Part, pre metadata.Precondition) (metadata.Version, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(bucket)
+	if err != nil {
+		return metadata.Version{}, err
+	}
+	if err := check(pre, b.objects[key]); err != nil {
+		return metadata.Version{}, err
+	}
+	v := metadata.Version{ID: ident.New(), Key: key, Size: int64(len(body)), ETag: s.ETag, ModTime: f.tick(), Headers: headers, Checksums: s.Checksums, Parts: parts}
+	b.objects[key] = &fakeObject{v, body}
+	return v, nil
+}
+
+func (f *fakeEngine) Put(_ context.Context, r *object.PutRequest) (object.PutResult, error) {
+	if f.failWith != nil {
+		return object.PutResult{}, f.failWith
+	}
+	body, s, err := f.readBody(&r.Body)
+	if err != nil {
+		return object.PutResult{}, oerr.Wrap("object.put", err)
+	}
+	v, err := f.put(r.Bucket, r.Key, body, s, r.Headers, nil, r.Precondition)
+	return object.PutResult{Version: v}, err
+}
+
+func (f *fakeEngine) get(bucket, key string) (*fakeObject, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(bucket)
+	if err != nil {
+		return nil, err
+	}
+	o := b.objects[key]
+	if o == nil {
+		return nil, oerr.E("fake", oerr.NoSuchKey, nil)
+	}
+	return o, nil
+}
+
+func (f *fakeEngine) Open(ctx context.Context, bucket, key string, withBody bool) (*object.Object, error) {
+	if f.blockOpen != nil {
+		select {
+		case <-f.blockOpen:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	o, err := f.get(bucket, key)
+	if err != nil {
+		return nil, err
+	}
+	return &object.Object{Version: o.v, Close: func() {}, WriteRange: func(_ context.Context, w io.Writer, off, n int64) error {
+		if !withBody {
+			panic("the body of a HEAD was read")
+		}
+		if f.failRead != nil {
+			return f.failRead(w, o.body[off:off+n])
+		}
+		_, err := w.Write(o.body[off : off+n])
+		return err
+	}}, nil
+}
+
+func (f *fakeEngine) Delete(_ context.Context, bucket, key string, pre metadata.Precondition) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(bucket)
+	if err != nil {
+		return err
+	}
+	if err := check(pre, b.objects[key]); err != nil {
+		return err
+	}
+	delete(b.objects, key)
+	return nil
+}
+
+func (f *fakeEngine) copyBody(r *object.CopyRequest) (*fakeObject, []byte, object.Sealed, error) {
+	src, err := f.get(r.SrcBucket, r.SrcKey)
+	if err != nil {
+		return nil, nil, object.Sealed{}, err
+	}
+	if r.SrcCondition != nil {
+		if err := r.SrcCondition(&src.v); err != nil {
+			return nil, nil, object.Sealed{}, err
+		}
+	}
+	body := src.body
+	if r.Range != nil {
+		off, n, err := r.Range(src.v.Size)
+		if err != nil {
+			return nil, nil, object.Sealed{}, err
+		}
+		body = body[off : off+n]
+	}
+	digests, seal := r.Digests(&src.v)
+	for _, d := range digests {
+		d.Write(body)
+	}
+	s, err := seal()
+	return src, bytes.Clone(body), s, err
+}
+
+func (f *fakeEngine) Copy(_ context.Context, r *object.CopyRequest) (object.CopyResult, error) {
+	src, body, s, err := f.copyBody(r)
+	if err != nil {
+		return object.CopyResult{}, err
+	}
+	headers := r.Headers
+	if headers == nil {
+		headers = src.v.Headers
+	}
+	v, err := f.put(r.DstBucket, r.DstKey, body, s, headers, nil, r.Precondition)
+	return object.CopyResult{Source: src.v, Version: v}, err
+}
+
+func (f *fakeEngine) List(_ context.Context, r *object.ListRequest) (object.ListResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(r.Bucket)
+	if err != nil {
+		return object.ListResult{}, err
+	}
+	var keys []string
+	for k := range b.objects {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	var res object.ListResult
+	last := ""
+	for _, k := range keys {
+		if !strings.HasPrefix(k, r.Prefix) {
+			continue
+		}
+		name, common := k, false
+		if r.Delimiter != "" {
+			if at := strings.Index(k[len(r.Prefix):], r.Delimiter); at >= 0 {
+				name, common = k[:len(r.Prefix)+at+len(r.Delimiter)], true
+			}
+		}
+		if name <= r.After || name == last {
+			continue
+		}
+		if len(res.Entries)+len(res.Prefixes) == r.Max {
+			res.Truncated, res.Next = true, last
+			break
+		}
+		last = name
+		if common {
+			res.Prefixes = append(res.Prefixes, name)
+			continue
+		}
+		v := b.objects[k].v
+		e := metadata.Entry{Key: k, Size: v.Size, ETag: v.ETag, ModTime: v.ModTime}
+		if len(v.Checksums) > 0 {
+			e.Algorithm, e.Composite = v.Checksums[0].Algorithm, v.Checksums[0].Composite
+		}
+		res.Entries = append(res.Entries, e)
+	}
+	return res, nil
+}
+
+func (f *fakeEngine) CreateUpload(_ context.Context, r *object.CreateUploadRequest) (ident.ID, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(r.Bucket)
+	if err != nil {
+		return ident.ID{}, err
+	}
+	id := ident.New()
+	b.uploads[id] = &fakeUpload{up: metadata.Upload{ID: id, Key: r.Key, Created: f.tick(), Headers: r.Headers, Algorithm: r.Algorithm, Composite: r.Composite},
+		parts: map[int]*fakeObject{}, part: map[int]metadata.Part{}}
+	return id, nil
+}
+
+func (f *fakeEngine) upload(bucket, key string, id ident.ID) (*fakeUpload, error) {
+	b, err := f.bucket(bucket)
+	if err != nil {
+		return nil, err
+	}
+	u := b.uploads[id]
+	if u == nil || u.up.Key != key {
+		return nil, oerr.E("fake", oerr.NoSuchUpload, nil)
+	}
+	return u, nil
+}
+
+func (f *fakeEngine) storePart(bucket, key string, id ident.ID, n int, body []byte, s object.Sealed) (metadata.Part, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u, err := f.upload(bucket, key, id)
+	if err != nil {
+		return metadata.Part{}, err
+	}
+	p := metadata.Part{Number: uint16(n), Size: int64(len(body)), ETag: s.ETag, ModTime: f.tick()}
+	if len(s.Checksums) > 0 {
+		p.Checksum = &s.Checksums[0]
+	}
+	u.parts[n], u.part[n] = &fakeObject{body: body}, p
+	return p, nil
+}
+
+func (f *fakeEngine) PutPart(_ context.Context, r *object.PutPartRequest) (metadata.Part, error) {
+	body, s, err := f.readBody(&r.Body)
+	if err != nil {
+		return metadata.Part{}, err
+	}
+	return f.storePart(r.Bucket, r.Key, r.UploadID, r.Number, body, s)
+}
+
+func (f *fakeEngine) CopyPart(_ context.Context, r *object.CopyRequest) (object.CopyResult, error) {
+	src, body, s, err := f.copyBody(r)
+	if err != nil {
+		return object.CopyResult{}, err
+	}
+	p, err := f.storePart(r.DstBucket, r.DstKey, r.UploadID, r.PartNumber, body, s)
+	return object.CopyResult{Source: src.v, Part: p}, err
+}
+
+func (f *fakeEngine) Complete(_ context.Context, r *object.CompleteRequest) (metadata.Version, error) {
+	f.mu.Lock()
+	u, err := f.upload(r.Bucket, r.Key, r.UploadID)
+	f.mu.Unlock()
+	if err != nil {
+		return metadata.Version{}, err
+	}
+	var have []metadata.Part
+	var body []byte
+	for i, p := range r.Parts {
+		m, ok := u.part[int(p.Number)]
+		if !ok || m.ETag != p.ETag {
+			return metadata.Version{}, oerr.E("fake", oerr.InvalidPart, nil)
+		}
+		if i < len(r.Parts)-1 && m.Size < r.MinPartSize {
+			return metadata.Version{}, oerr.E("fake", oerr.EntityTooSmall, nil)
+		}
+		have = append(have, m)
+		body = append(body, u.parts[int(p.Number)].body...)
+	}
+	s, err := r.Seal(&u.up, have)
+	if err != nil {
+		return metadata.Version{}, err
+	}
+	v, err := f.put(r.Bucket, r.Key, body, s, u.up.Headers, have, r.Precondition)
+	if err == nil {
+		f.mu.Lock()
+		delete(f.buckets[r.Bucket].uploads, r.UploadID)
+		f.mu.Unlock()
+	}
+	return v, err
+}
+
+func (f *fakeEngine) AbortUpload(_ context.Context, bucket, key string, id ident.ID) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, err := f.upload(bucket, key, id); err != nil {
+		return err
+	}
+	delete(f.buckets[bucket].uploads, id)
+	return nil
+}
+
+func (f *fakeEngine) ListParts(_ context.Context, bucket, key string, id ident.ID, after, limit int) (object.ListPartsResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u, err := f.upload(bucket, key, id)
+	if err != nil {
+		return object.ListPartsResult{}, err
+	}
+	res := object.ListPartsResult{Upload: u.up}
+	for n := after + 1; n <= metadata.MaxParts; n++ {
+		if p, ok := u.part[n]; ok {
+			if len(res.Parts) == limit {
+				res.Truncated, res.Next = true, int(res.Parts[limit-1].Number)
+				break
+			}
+			res.Parts = append(res.Parts, p)
+		}
+	}
+	return res, nil
+}
+
+func (f *fakeEngine) ListUploads(_ context.Context, r *object.ListUploadsRequest) (object.ListUploadsResult, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, err := f.bucket(r.Bucket)
+	if err != nil {
+		return object.ListUploadsResult{}, err
+	}
+	var all []metadata.Upload
+	for _, u := range b.uploads {
+		if strings.HasPrefix(u.up.Key, r.Prefix) {
+			all = append(all, u.up)
+		}
+	}
+	sort.Slice(all, func(i, j int) bool {
+		if all[i].Key != all[j].Key {
+			return all[i].Key < all[j].Key
+		}
+		return all[i].ID.Compare(all[j].ID) < 0
+	})
+	var res object.ListUploadsResult
+	for _, u := range all {
+		if u.Key < r.KeyMarker || u.Key == r.KeyMarker && (r.UploadIDMarker.IsZero() || u.ID.Compare(r.UploadIDMarker) <= 0) {
+			continue
+		}
+		if len(res.Uploads) == r.Max {
+			res.Truncated = true
+			break
+		}
+		res.Uploads = append(res.Uploads, u)
+		res.NextKey, res.NextID = u.Key, u.ID
+	}
+	return res, nil
+}
+
+type fakeHealth struct{ err error }
+
+func (h *fakeHealth) Live(context.Context) error    { return nil }
+func (h *fakeHealth) Ready(context.Context) error   { return h.err }
+func (h *fakeHealth) Cluster(context.Context) error { return h.err }
+
+// observed is what the metrics hook was told.
+type observed struct {
+	op      string
+	status  int
+	code    string
+	in, out int64
+}
+
+type fakeMetrics struct {
+	mu  sync.Mutex
+	all []observed
+}
+
+func (m *fakeMetrics) ObserveRequest(op string, status int, code string, in, out int64, _ time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.all = append(m.all, observed{op, status, code, in, out})
+}
+
+func (m *fakeMetrics) last() observed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.all) == 0 {
+		return observed{}
+	}
+	return m.all[len(m.all)-1]
+}
+
+const (
+	testKey    = "AKTEST"
+	testSecret = "a secret/for+tests"
+)
+
+// testServer is a real HTTP server over the fake engine.
+type testServer struct {
+	*httptest.Server
+	engine  *fakeEngine
+	metrics *fakeMetrics
+	health  *fakeHealth
+}
+
+func lookup(_ context.Context, key string) (string, bool, error) {
+	switch key {
+	case testKey:
+		return testSecret, true, nil
+	case "UNKNOWABLE":
+		return "", false, oerr.E("fake", oerr.Unavailable, nil)
+	}
+	return "", false, nil
+}
+
+func (ts *testServer) deps() Deps {
+	e := ts.engine
+	return Deps{Buckets: e, Objects: e, Uploads: e, Parts: e, Credentials: lookup, Health: ts.health, Metrics: ts.metrics}
+}
+
+func start(t testing.TB, cfg Config) *testServer {
+	t.Helper()
+	ts := &testServer{engine: newFake(), metrics: &fakeMetrics{}, health: &fakeHealth{}}
+	ts.engine.readAll = true
+	h, err := New(cfg, ts.deps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ts.Server = httptest.NewUnstartedServer(h)
+	ConfigureServer(ts.Config)
+	ts.Start()
+	t.Cleanup(ts.Close)
+	if err := ts.engine.CreateBucket(context.Background(), "bucket", ""); err != nil {
+		t.Fatal(err)
+	}
+	return ts
+}
+
+func signer() *authtest.Signer {
+	return &authtest.Signer{AccessKey: testKey, Secret: testSecret, Region: "us-east-1", Now: time.Now()}
+}
+
+// answer is a response, read whole.
+type answer struct {
+	*http.Response
+	body []byte
+	err  error // of reading the body
+}
+
+// request makes a request; the path is put on the wire as it is.
+func (ts *testServer) request(t testing.TB, method, pathQuery string, body []byte, headers ...string) *http.Request {
+	t.Helper()
+	r, err := http.NewRequest(method, ts.URL+pathQuery, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	return r
+}
+
+func (ts *testServer) send(t testing.TB, r *http.Request) answer {
+	t.Helper()
+	res, err := ts.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return answer{res, body, err}
+}
+
+// do signs with a literal hash and sends.
+func (ts *testServer) do(t testing.TB, method, pathQuery string, body []byte, headers ...string) answer {
+	t.Helper()
+	r := ts.request(t, method, pathQuery, body, headers...)
+	signer().Sign(r, authtest.Hash(body))
+	return ts.send(t, r)
+}
+
+// code is the S3 code of an error answer, or "" and the status.
+func (a answer) code() string {
+	_, rest, ok := strings.Cut(string(a.body), "<Code>")
+	if !ok {
+		return fmt.Sprintf("(%d)", a.StatusCode)
+	}
+	c, _, _ := strings.Cut(rest, "</Code>")
+	return c
+}
