@@ -137,6 +137,8 @@ type Command struct {
 	Reports      []Report
 	Repairs      []RepairOutcome
 	Blobs        []ident.ID
+	// Abandoned may give the placement of some of Blobs (OpAbandon), so that their garbage rows know it.
+	Abandoned []Blob
 }
 
 // Span is a key range of one bucket, as its group keeps it.

@@ -1,0 +1,86 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"objstore/admin"
+	"objstore/cluster"
+	"objstore/internal/ident"
+	"objstore/shard/store"
+)
+
+// capacity returns the size of the file system under dir in bytes, 0 when it cannot be told.
+func capacity(dir string) uint64 {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0
+	}
+	return st.Blocks * uint64(st.Bsize)
+}
+
+func driveConfig(cfg *Config, d drive) store.DriveConfig {
+	s := cfg.Settings
+	return store.DriveConfig{ID: d.Drive, Incarnation: d.Incarnation, UUID: d.DriveUUID, Path: d.dir,
+		Reserve: s.DriveReserveBytes, Ballast: s.DriveBallastBytes, SegmentSize: s.DriveSegmentBytes}
+}
+
+func formatStore(cfg *Config, id ident.ID, d drive) error {
+	if err := store.Format(nil, id, driveConfig(cfg, d)); err != nil {
+		return fmt.Errorf("data folder %s: %w", d.dir, err)
+	}
+	return nil
+}
+
+// startDrives opens the shard store. A drive that cannot be opened is fenced by it; the others serve.
+func (n *node) startDrives(context.Context) error {
+	cfg := store.Config{Cluster: n.folders.creds.Cluster, OnFence: n.driveFenced}
+	for _, d := range n.folders.drives {
+		cfg.Drives = append(cfg.Drives, driveConfig(&n.cfg, d))
+	}
+	s := n.cfg.Settings
+	cfg.Limits = store.Limits{ReadWorkers: s.DriveReadWorkers, WriteWorkers: s.DriveWriteWorkers, FenceAfter: s.DriveStuckTimeout}
+	st, err := store.Open(cfg)
+	if err != nil {
+		return err
+	}
+	n.store = st
+	n.closing(st.Close)
+	return nil
+}
+
+// driveFenced tells group 0 that a drive takes no more writes: placement and metadata replicas avoid it from now on.
+func (n *node) driveFenced(id ident.Drive, cause error) {
+	n.cfg.Log.Error("drive is fenced: it takes no more writes until it is replaced", "drive", id, "cause", cause)
+	n.metrics.Event("drive_fenced")
+	n.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), registerTimeout)
+		defer cancel()
+		d := n.group0.View().Drives[id]
+		if d == nil {
+			return
+		}
+		_, err := n.group0.Exec(ctx, &cluster.Command{Op: cluster.OpDriveState,
+			Drive: &cluster.Drive{ID: id, Incarnation: d.Incarnation, State: cluster.DriveFenced}})
+		if err != nil {
+			n.cfg.Log.Warn("group 0 could not be told of the fenced drive", "drive", id, "error", err)
+		}
+	})
+}
+
+// ownDrives describes this node's drives for the admin API.
+func (n *node) ownDrives() []admin.DriveInfo {
+	var out []admin.DriveInfo
+	for _, s := range n.store.Status() {
+		state := s.State
+		if state == "ok" {
+			state = cluster.DriveActive.String()
+		}
+		out = append(out, admin.DriveInfo{ID: uint32(s.Drive), Node: uint32(n.self), Incarnation: uint32(s.Incarnation), Path: s.Path, State: state,
+			CapacityBytes: uint64(max(s.Capacity, 0)), FreeBytes: uint64(max(s.Free, 0)), Shards: uint64(max(s.Shards, 0)),
+			ShardBytes: uint64(max(s.Used, 0)), DirectIO: s.DirectIO, Cause: s.Cause})
+	}
+	return out
+}

@@ -1,0 +1,261 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"objstore/admin"
+	"objstore/cluster"
+	"objstore/internal/ident"
+	"objstore/internal/oerr"
+	"objstore/internal/wire"
+	"objstore/metadata/host"
+	"objstore/metadata/router"
+	"objstore/object"
+	"objstore/repair"
+	"objstore/shard"
+	"objstore/shard/store"
+	"objstore/shard/tcp"
+)
+
+// node is everything one process runs.
+type node struct {
+	cfg     Config
+	self    ident.Node
+	start   ident.ID // of this process
+	me      cluster.Node
+	folders *folders
+
+	machine  *cluster.Machine
+	group0   *router.Group0
+	replicas *replicas
+	router   *router.Router
+	server   *wire.Server
+	client   *wire.Client
+	store    *store.Store
+	shards   *tcp.Client
+	shardSrv *tcp.Server
+	dialer   *dialer
+	engine   *object.Engine
+	repair   *repair.Worker
+	gossip   liveness
+	pools    map[string]*shard.Pool
+	registry *prometheus.Registry
+	metrics  *admin.Metrics
+
+	s3Server, adminServer *http.Server
+	listeners             map[string]net.Listener
+
+	registered atomic.Bool // group 0 knows this process's start id
+	ready      readiness
+	pending    atomic.Int64 // repair rows of the groups led here, as last counted
+	lost       atomic.Int64
+
+	wg    sync.WaitGroup
+	fail  chan error // what ends the process
+	stop  context.CancelFunc
+	close []func() error // in reverse order of the start
+}
+
+// Run runs a node until ctx ends (nil) or it fails.
+func Run(ctx context.Context, cfg Config) error {
+	n := &node{cfg: cfg, start: ident.New(), fail: make(chan error, 4), pools: map[string]*shard.Pool{}, listeners: map[string]net.Listener{}}
+	n.ready.changed = make(chan struct{}, 1)
+	n.me = cluster.Node{Name: cfg.Name, StartID: n.start, S3: advertise(cfg.S3, cfg.Join), Admin: advertise(cfg.Admin, cfg.Join),
+		Internode: advertise(cfg.Internode, cfg.Join), Gossip: advertise(cfg.Gossip, cfg.Join)}
+	err := n.run(ctx)
+	return errors.Join(err, n.shutdown())
+}
+
+func (n *node) run(ctx context.Context) error {
+	run, cancel := context.WithCancel(ctx)
+	n.stop = cancel
+	for _, step := range []struct {
+		name string
+		f    func(context.Context) error
+	}{
+		{"metrics", n.startMetrics},
+		{"listen", n.listen}, // before anything is written: a port in use costs nothing
+		{"folders", n.startFolders},
+		{"drives", n.startDrives},
+		{"metadata", n.startMetadata},
+		{"internode", n.startInternode},
+		{"founding", n.startMember},
+		{"gossip", n.startGossip},
+		{"engine", n.startEngine},
+		{"edges", n.startEdges},
+		{"duties", n.startDuties},
+	} {
+		if err := step.f(run); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		select {
+		case err := <-n.fail:
+			return err
+		default:
+		}
+	}
+	select {
+	case <-ctx.Done():
+		n.cfg.Log.Info("stopping")
+		return nil
+	case err := <-n.fail:
+		return err
+	}
+}
+
+// fatal ends the process by design: its drive can no longer be trusted with metadata.
+func (n *node) fatal(err error) {
+	select {
+	case n.fail <- err:
+	default: // it is ending already
+	}
+}
+
+// background runs a duty until the node stops.
+func (n *node) background(ctx context.Context, f func(context.Context)) { n.wg.Go(func() { f(ctx) }) }
+
+// closing registers what shutdown does, last registered first.
+func (n *node) closing(f func() error) { n.close = append(n.close, f) }
+
+// shutdown takes everything down: edges first, so that nothing new comes in, then duties, then what they stood on.
+func (n *node) shutdown() error {
+	var errs []error
+	grace, cancel := context.WithTimeout(context.Background(), n.cfg.Settings.ShutdownTimeout)
+	defer cancel()
+	for _, s := range []*http.Server{n.s3Server, n.adminServer} {
+		if s != nil && s.Shutdown(grace) != nil {
+			errs = append(errs, s.Close())
+		}
+	}
+	n.stop()
+	n.wg.Wait()
+	for i := len(n.close) - 1; i >= 0; i-- {
+		errs = append(errs, n.close[i]())
+	}
+	for _, l := range n.listeners {
+		_ = l.Close() // closed by its server already, unless the start failed before
+	}
+	return errors.Join(errs...)
+}
+
+func (n *node) listen(context.Context) error {
+	for name, addr := range map[string]string{"s3": n.cfg.S3, "admin": n.cfg.Admin, "internode": n.cfg.Internode} {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", name, err)
+		}
+		n.listeners[name] = l
+	}
+	return nil
+}
+
+func (n *node) startFolders(ctx context.Context) error {
+	f, err := openFolders(ctx, &n.cfg, n.me)
+	if err != nil {
+		return err
+	}
+	n.folders, n.self = f, f.creds.Node
+	n.me.ID = n.self
+	n.closing(func() error { f.close(); return nil })
+	if f.root != nil {
+		n.showRoot()
+	}
+	n.cfg.Log.Info("node", "id", n.self, "cluster", f.creds.Cluster, "drives", len(f.drives))
+	return nil
+}
+
+// startMetadata opens the Raft hosts; group 0's view is what its replica here has applied.
+func (n *node) startMetadata(context.Context) error {
+	n.machine = cluster.NewMachine(cluster.MachineConfig{
+		OnView: func(v *cluster.View) { n.group0.Publish(v); n.viewChanged(v) },
+		Read:   func(f func(host.Reader) error) error { return n.replicas.hosts[0].View(0, f) },
+	})
+	n.group0 = router.NewGroup0(router.Group0Deps{Self: n.self, Caller: lateCaller{n}, Replica: func() host.API { return n.replicas.hosts[0] }}, cluster.NewState().View())
+	n.replicas = &replicas{}
+	r, err := openReplicas(n)
+	n.closing(r.close)
+	if err != nil {
+		return err
+	}
+	n.replicas = r
+	n.router = router.New(router.Deps{Self: n.self, Source: n.group0, Replicas: r.of, Caller: lateCaller{n}})
+	if r.has(0) {
+		if err := r.hosts[0].View(0, func(rd host.Reader) error {
+			_, err := n.machine.Load(rd)
+			return err
+		}); err != nil {
+			return fmt.Errorf("group 0 of this node cannot be read: %w", err)
+		}
+	}
+	return nil
+}
+
+// lateCaller lets components be made before the client is.
+type lateCaller struct{ n *node }
+
+func (c lateCaller) Call(ctx context.Context, to ident.Node, m wire.Method, req []byte) ([]byte, error) {
+	if c.n.client == nil {
+		return nil, oerr.Errorf("node.call", oerr.Unavailable, "the node is starting")
+	}
+	return c.n.client.Call(ctx, to, m, req)
+}
+
+func (c lateCaller) Send(to ident.Node, m wire.Method, msg []byte) bool {
+	return c.n.client != nil && c.n.client.Send(to, m, msg)
+}
+
+// viewChanged hears of every new view. It must not block.
+func (n *node) viewChanged(*cluster.View) {
+	select {
+	case n.ready.changed <- struct{}{}:
+	default:
+	}
+}
+
+// resolve gives a node's internode address: from group 0, else what the join said.
+func (n *node) resolve(id ident.Node) (string, bool) {
+	if nd := n.group0.View().Nodes[id]; nd != nil && !nd.Removed {
+		return nd.Internode, true
+	}
+	addr, ok := n.folders.seeds[id]
+	return addr, ok
+}
+
+// allow says whether a node may connect: group 0 has not removed it.
+func (n *node) allow(id ident.Node) bool {
+	nd := n.group0.View().Nodes[id]
+	return nd == nil || !nd.Removed
+}
+
+// pause waits, and reports false when ctx ended first.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// worthAnotherTry says whether a join may succeed later.
+func worthAnotherTry(err error) bool {
+	switch oerr.KindOf(err) {
+	case oerr.Unavailable, oerr.DeadlineExceeded, oerr.OutcomeUnknown, oerr.NotLeader, oerr.Busy:
+		return true
+	}
+	return false
+}
