@@ -21,7 +21,7 @@ func (w *Worker) repairRow(ctx context.Context, row *metadata.RepairRow, out *ou
 		return
 	}
 	w.backOff(row)
-	if !oerr.Is(err, oerr.Unavailable) && !oerr.Is(err, oerr.InProgress) {
+	if ctx.Err() == nil && !oerr.Is(err, oerr.Unavailable) && !oerr.Is(err, oerr.InProgress) {
 		w.failed(fmt.Sprintf("shard %s.%d", row.Blob.ID, row.Index), err)
 	}
 }
@@ -41,7 +41,8 @@ func (w *Worker) tryRow(ctx context.Context, row *metadata.RepairRow, out *outco
 	ref := w.ref(&row.Blob, row.Index, d)
 	ep, transport := w.deps.Dialer.Endpoint(d.Node, uint64(geo.ShardLen()))
 	sctx, cancel := context.WithTimeout(ctx, statTimeout)
-	info, err := ep.Stat(sctx, ref, true)
+	// What a put left out landed whole or not at all; only what a check found wrong has to be read again.
+	info, err := ep.Stat(sctx, ref, row.Checked)
 	cancel()
 	switch {
 	case oerr.Is(err, oerr.ShardMissing):

@@ -171,6 +171,9 @@ func (w *Worker) repairPage(ctx context.Context, g ident.Group, rows []metadata.
 	slots := make(chan struct{}, w.cfg.Concurrency)
 	for i := range rows {
 		row := &rows[i]
+		if ctx.Err() != nil {
+			break
+		}
 		if !w.due(row) {
 			continue
 		}
@@ -273,7 +276,7 @@ func (w *Worker) propose(ctx context.Context, g ident.Group, o *outcomes) {
 }
 
 func (w *Worker) failed(what string, err error) {
-	if err == nil || oerr.Is(err, oerr.NoSuchBucket) {
+	if err == nil || oerr.Is(err, oerr.NoSuchBucket) || oerr.Is(err, oerr.Canceled) {
 		return
 	}
 	w.Metrics.Failed.Add(1)

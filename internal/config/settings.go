@@ -18,7 +18,6 @@ type Settings struct {
 	RootAccessKey string // "" generates one; used only when a cluster is made
 	RootSecretKey string
 	MaxRequests   int           // S3 requests served at once
-	QueueTimeout  time.Duration // how long a request may wait for its turn
 	IdleTimeout   time.Duration // how long a body may make no progress
 
 	// Memory.
@@ -45,7 +44,6 @@ type Settings struct {
 	MetaHashInterval    time.Duration // how often replicas compare their hashes; 0 never
 	MetaLogEntries      int           // log entries kept for lagging replicas, for each group
 	MetaGroups          int           // metadata groups at formation
-	PGsPerDrive         int           // placement groups for each drive at formation
 
 	// Drives.
 	DriveReserveBytes  int64 // no shard is written below this much free space; 0 is min(max(5 %, 4 GiB), 10 % of the drive)
@@ -59,10 +57,7 @@ type Settings struct {
 	VerifyRateBytes    int64 // bytes per second and drive
 	RepairConcurrency  int
 	RepairAge          time.Duration // least age of a repair row that came from a commit
-	RepairRateBytes    int64         // bytes per second and node; 0 is no limit
 	GarbageGrace       time.Duration
-	OrphanAge          time.Duration
-	UploadDoneAge      time.Duration // how long a completed upload answers repeated Completes
 	TokenTTL           time.Duration // life of a join token unless asked otherwise
 	ShutdownTimeout    time.Duration // how long requests in flight may take to end at a stop
 	MetricsGoCollector bool          // Go runtime and process metrics beside objstore's own

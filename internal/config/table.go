@@ -32,8 +32,7 @@ func edgeTable(s *Settings) []entry {
 		textEntry("OBJ_S3_DOMAIN", &s.S3Domain, "", checkDomain, "domain for virtual-host style requests (bucket.DOMAIN); empty serves path style only"),
 		textEntry("OBJ_ROOT_ACCESS_KEY", &s.RootAccessKey, "", checkAccessKey, "root access key of a cluster that is being made; empty generates one; ignored afterwards"),
 		secretEntry("OBJ_ROOT_SECRET_KEY", &s.RootSecretKey, checkSecretKey, "secret of OBJ_ROOT_ACCESS_KEY; both are given or none"),
-		intEntry("OBJ_MAX_REQUESTS", &s.MaxRequests, 512, 1, 100_000, "S3 requests served at once; more wait for OBJ_QUEUE_TIMEOUT, then get 503 SlowDown"),
-		durationEntry("OBJ_QUEUE_TIMEOUT", &s.QueueTimeout, 10*time.Second, 0, 10*time.Minute, "how long a request may wait for its turn"),
+		intEntry("OBJ_MAX_REQUESTS", &s.MaxRequests, 512, 1, 100_000, "S3 requests served at once; more are answered 503 SlowDown"),
 		durationEntry("OBJ_IDLE_TIMEOUT", &s.IdleTimeout, 60*time.Second, time.Second, time.Hour, "how long a request or response body may make no progress"),
 		durationEntry("OBJ_SHUTDOWN_TIMEOUT", &s.ShutdownTimeout, 5*time.Second, 0, 10*time.Minute, "how long requests in flight may take to end when the server stops"),
 
@@ -62,7 +61,6 @@ func engineTable(s *Settings) []entry {
 		durationEntry("OBJ_META_HASH_INTERVAL", &s.MetaHashInterval, 10*time.Minute, 0, 7*24*time.Hour, "how often the replicas of a group compare the hashes of their rows; 0 never"),
 		intEntry("OBJ_META_LOG_ENTRIES", &s.MetaLogEntries, 10_000, 100, 10_000_000, "log entries that each metadata group keeps for lagging replicas"),
 		intEntry("OBJ_META_GROUPS", &s.MetaGroups, 16, 1, 256, "metadata groups that formation makes; ignored afterwards"),
-		intEntry("OBJ_PGS_PER_DRIVE", &s.PGsPerDrive, 100, 1, 1000, "placement groups for each drive at formation; ignored afterwards"),
 		durationEntry("OBJ_TOKEN_TTL", &s.TokenTTL, time.Hour, time.Minute, 7*24*time.Hour, "life of a join token unless it is asked otherwise"),
 	}
 }
@@ -80,11 +78,8 @@ func driveTable(s *Settings) []entry {
 
 		durationEntry("OBJ_VERIFY_INTERVAL", &s.VerifyInterval, 24*time.Hour, 0, 365*24*time.Hour, "how often every shard is read and checked in the background; 0 never"),
 		bytesEntry("OBJ_VERIFY_RATE_BYTES", &s.VerifyRateBytes, 32*mib, 64*kib, 100*gib, "bytes per second that the background check reads from each drive"),
-		intEntry("OBJ_REPAIR_CONCURRENCY", &s.RepairConcurrency, 4, 1, 256, "blobs that one node repairs at once"),
+		intEntry("OBJ_REPAIR_CONCURRENCY", &s.RepairConcurrency, 16, 1, 256, "blobs that one node repairs at once"),
 		durationEntry("OBJ_REPAIR_AGE", &s.RepairAge, 30*time.Second, 0, 24*time.Hour, "least age of a repair row that a put left behind before repair touches it"),
-		bytesEntry("OBJ_REPAIR_RATE_BYTES", &s.RepairRateBytes, 0, 0, 100*gib, "bytes per second that one node rebuilds; 0 is no limit"),
 		durationEntry("OBJ_GARBAGE_GRACE", &s.GarbageGrace, 15*time.Minute, 0, 7*24*time.Hour, "how long the shards of a deleted object stay for readers that have begun"),
-		durationEntry("OBJ_ORPHAN_AGE", &s.OrphanAge, time.Hour, 0, 30*24*time.Hour, "least age of a shard without a reference before its writer is asked about it"),
-		durationEntry("OBJ_UPLOAD_DONE_AGE", &s.UploadDoneAge, 24*time.Hour, time.Minute, 30*24*time.Hour, "how long a completed multipart upload answers a repeated Complete"),
 	}
 }

@@ -41,12 +41,28 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		if err := c.launch(ch, flags); err != nil {
 			return err
 		}
+		if err := c.awaitMember(ctx, ch); err != nil {
+			return err
+		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, ch := range c.children {
 		g.Go(func() error { return c.awaitReady(ctx, ch) })
 	}
 	return g.Wait()
+}
+
+// awaitMember waits for the node's identity, so that nodes are numbered in the order of their names.
+func (c *Cluster) awaitMember(ctx context.Context, ch *child) error {
+	for !ch.hasIdentity() {
+		if !ch.alive() {
+			return ch.ended()
+		}
+		if !pause(ctx, pollInterval) {
+			return fmt.Errorf("%s did not join: %w; its log %s ends:\n%s", ch.name, context.Cause(ctx), ch.logPath(), ch.logTail())
+		}
+	}
+	return nil
 }
 
 // founding returns the flags with which the first node founds a cluster. With an identity the server ignores them.

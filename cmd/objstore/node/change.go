@@ -152,7 +152,7 @@ func (n *node) handleReplicaChange(ctx context.Context, _ wire.Peer, req []byte)
 	}
 	var leader *host.Host
 	var st host.GroupStatus
-	for _, h := range n.replicas.hosts {
+	for _, h := range n.replicas.hosts() {
 		for _, s := range h.Status() {
 			if s.Group == c.Group && s.Leader == s.Replica && s.Stopped == "" {
 				leader, st = h, s

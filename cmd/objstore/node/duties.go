@@ -15,6 +15,7 @@ import (
 const (
 	reconcileEvery = 500 * time.Millisecond // at most; a new view is acted on at once
 	balanceEvery   = 20 * time.Second       // between two moves of leadership
+	dutyInterval   = 250 * time.Millisecond // of the group-0 leader: one membership change each
 	countEvery     = 10 * time.Second       // of repair rows, for the metrics
 )
 
@@ -22,9 +23,9 @@ const (
 func (n *node) startDuties(ctx context.Context) error {
 	s := n.cfg.Settings
 	c, err := cluster.NewController(cluster.ControllerConfig{BucketDeps: n.bucketDeps(), Replicas: changer{n}, Lister: changer{n},
-		Leading:    func() bool { return n.replicas.hosts[0].Leader(0) == n.self },
+		Leading:    func() bool { return n.replicas.hosts()[0].Leader(0) == n.self },
 		OnEvent:    n.clusterEvent,
-		GroupCount: s.MetaGroups, PGCount: 0})
+		GroupCount: s.MetaGroups, Interval: dutyInterval})
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func pauseUntil(ctx context.Context, signal <-chan struct{}, d time.Duration) bo
 func (n *node) balance(ctx context.Context) {
 	for pause(ctx, balanceEvery) {
 		v := n.group0.View()
-		for _, h := range n.replicas.hosts {
+		for _, h := range n.replicas.hosts() {
 			if n.handOver(ctx, v, h) {
 				break
 			}

@@ -42,6 +42,7 @@ func (n *node) startEngine(context.Context) error {
 		return err
 	}
 	n.engine = e
+	n.engines.Store(e)
 	n.closing(func() error { e.Close(); return nil })
 	n.repair = repair.New(repair.Config{Self: n.self, Concurrency: s.RepairConcurrency, CommitAge: s.RepairAge, GarbageGrace: s.GarbageGrace,
 		VerifyInterval: s.VerifyInterval, VerifyRate: s.VerifyRateBytes},
@@ -51,6 +52,7 @@ func (n *node) startEngine(context.Context) error {
 				n.metrics.Event(kind)
 				n.cfg.Log.Warn(kind, "detail", detail)
 			}})
+	n.repairs.Store(n.repair)
 	return nil
 }
 

@@ -57,13 +57,19 @@ func (n *node) startInternode(context.Context) error {
 	h(wire.MethodReplicaChange, wire.RoleNode, n.handleReplicaChange)
 	h(wire.MethodDisown, wire.RoleNode, n.handleDisown)
 	n.client = client
+	n.clients.Store(client)
 	n.closing(client.Close)
-	n.closing(n.server.Close)
-	l := n.listeners["internode"]
-	n.wg.Go(func() {
+	l, done := n.listeners["internode"], make(chan struct{})
+	go func() { // until the closing below: duties that are ending still need it
+		defer close(done)
 		if err := n.server.Serve(l); err != nil {
 			n.fatal(err)
 		}
+	}()
+	n.closing(func() error {
+		err := n.server.Close()
+		<-done
+		return err
 	})
 	return nil
 }
@@ -117,10 +123,11 @@ func (n *node) handleDisown(_ context.Context, _ wire.Peer, req []byte) ([]byte,
 	if len(req) != 40 {
 		return nil, oerr.Errorf("node.disown", oerr.InvalidArgument, "request of %d bytes, expected 40", len(req))
 	}
-	if n.engine == nil {
+	e := n.engines.Load()
+	if e == nil {
 		return nil, oerr.Errorf("node.disown", oerr.Unavailable, "the node is starting")
 	}
-	if n.engine.Disowned(ident.ID(req[:16]), binary.LittleEndian.Uint64(req[16:]), ident.ID(req[24:])) {
+	if e.Disowned(ident.ID(req[:16]), binary.LittleEndian.Uint64(req[16:]), ident.ID(req[24:])) {
 		return []byte{1}, nil
 	}
 	return []byte{0}, nil

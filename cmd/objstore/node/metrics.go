@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -52,7 +53,7 @@ func (n *node) groupStats() []admin.GroupStats {
 
 func (n *node) hostStats() []admin.HostStats {
 	var out []admin.HostStats
-	for i, h := range n.replicas.hosts {
+	for i, h := range n.replicas.hosts() {
 		m := h.Metrics()
 		out = append(out, admin.HostStats{Drive: uint32(n.folders.drives[i].Drive), Proposals: m.Proposals, Entries: m.Applied, EntryBytes: m.LogBytes,
 			Syncs: m.Syncs, SyncSeconds: m.SyncTime.Seconds(), Elections: m.Elections, SnapshotsSent: m.SnapshotsOut,
@@ -77,7 +78,18 @@ func (n *node) clusterStats() admin.ClusterStats {
 }
 
 func (n *node) repairStats() admin.RepairStats {
-	return admin.RepairStats{Pending: n.pending.Load(), Lost: n.lost.Load()}
+	st := admin.RepairStats{Pending: n.pending.Load(), Lost: n.lost.Load()}
+	w := n.repairs.Load()
+	if w == nil {
+		return st
+	}
+	m := &w.Metrics
+	count := func(c *atomic.Int64) uint64 { return uint64(max(c.Load(), 0)) }
+	st.Landed, st.Rebuilt, st.Superseded = count(&m.Landed), count(&m.Rebuilt), count(&m.Superseded)
+	st.GivenUp, st.Failed = count(&m.Lost), count(&m.Failed)
+	st.GarbageBlobs, st.Orphans = count(&m.GarbageBlobs), count(&m.Orphans)
+	st.Verified, st.Bad = count(&m.VerifiedShards), count(&m.BadShards)
+	return st
 }
 
 func (n *node) poolStats() []admin.PoolStats {

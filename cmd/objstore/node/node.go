@@ -14,6 +14,7 @@ import (
 
 	"objstore/admin"
 	"objstore/cluster"
+	"objstore/cluster/gossip"
 	"objstore/internal/ident"
 	"objstore/internal/oerr"
 	"objstore/internal/wire"
@@ -39,14 +40,17 @@ type node struct {
 	replicas *replicas
 	router   *router.Router
 	server   *wire.Server
-	client   *wire.Client
+	client   *wire.Client                // for who runs after startInternode
+	clients  atomic.Pointer[wire.Client] // client, for Raft, which runs before
 	store    *store.Store
 	shards   *tcp.Client
 	shardSrv *tcp.Server
 	dialer   *dialer
-	engine   *object.Engine
+	engine   *object.Engine                // for who runs after startEngine
+	engines  atomic.Pointer[object.Engine] // engine, for other nodes' calls
 	repair   *repair.Worker
-	gossip   liveness
+	gossip   atomic.Pointer[gossip.Gossip]
+	repairs  atomic.Pointer[repair.Worker] // repair, for who runs before it is there
 	pools    map[string]*shard.Pool
 	registry *prometheus.Registry
 	metrics  *admin.Metrics
@@ -180,19 +184,23 @@ func (n *node) startFolders(ctx context.Context) error {
 func (n *node) startMetadata(context.Context) error {
 	n.machine = cluster.NewMachine(cluster.MachineConfig{
 		OnView: func(v *cluster.View) { n.group0.Publish(v); n.viewChanged(v) },
-		Read:   func(f func(host.Reader) error) error { return n.replicas.hosts[0].View(0, f) },
+		Read: func(f func(host.Reader) error) error {
+			if hosts := n.replicas.hosts(); len(hosts) > 0 {
+				return hosts[0].View(0, f)
+			}
+			return oerr.Errorf("node.group0", oerr.Unavailable, "the node is starting") // loaded below
+		},
 	})
-	n.group0 = router.NewGroup0(router.Group0Deps{Self: n.self, Caller: lateCaller{n}, Replica: func() host.API { return n.replicas.hosts[0] }}, cluster.NewState().View())
-	n.replicas = &replicas{}
-	r, err := openReplicas(n)
+	n.group0 = router.NewGroup0(router.Group0Deps{Self: n.self, Caller: lateCaller{n}, Replica: func() host.API { return n.replicas.hosts()[0] }}, cluster.NewState().View())
+	n.replicas = newReplicas()
+	r := n.replicas
 	n.closing(r.close)
-	if err != nil {
+	if err := r.open(n); err != nil {
 		return err
 	}
-	n.replicas = r
 	n.router = router.New(router.Deps{Self: n.self, Source: n.group0, Replicas: r.of, Caller: lateCaller{n}})
 	if r.has(0) {
-		if err := r.hosts[0].View(0, func(rd host.Reader) error {
+		if err := r.hosts()[0].View(0, func(rd host.Reader) error {
 			_, err := n.machine.Load(rd)
 			return err
 		}); err != nil {
@@ -206,14 +214,15 @@ func (n *node) startMetadata(context.Context) error {
 type lateCaller struct{ n *node }
 
 func (c lateCaller) Call(ctx context.Context, to ident.Node, m wire.Method, req []byte) ([]byte, error) {
-	if c.n.client == nil {
-		return nil, oerr.Errorf("node.call", oerr.Unavailable, "the node is starting")
+	if client := c.n.clients.Load(); client != nil {
+		return client.Call(ctx, to, m, req)
 	}
-	return c.n.client.Call(ctx, to, m, req)
+	return nil, oerr.Errorf("node.call", oerr.Unavailable, "the node is starting")
 }
 
 func (c lateCaller) Send(to ident.Node, m wire.Method, msg []byte) bool {
-	return c.n.client != nil && c.n.client.Send(to, m, msg)
+	client := c.n.clients.Load()
+	return client != nil && client.Send(to, m, msg)
 }
 
 // viewChanged hears of every new view. It must not block.

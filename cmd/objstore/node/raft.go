@@ -7,7 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"objstore/cluster"
@@ -25,17 +27,30 @@ const (
 
 // replicas are the Raft hosts of this node, one for each drive.
 type replicas struct {
-	hosts []*host.Host // in the order of the drives
-	byID  map[ident.Drive]*host.Host
-	apis  []host.API
-	dirs  map[ident.Drive]string
-	mu    sync.Mutex                        // making replicas
-	made  map[ident.Drive]map[string]uint64 // replicas.json of each drive
+	// opened are the hosts in the order of the drives. A host works while the next one is still being opened, and
+	// delivers to those there are.
+	opened atomic.Pointer[[]*host.Host]
+	byID   map[ident.Drive]*host.Host
+	apis   []host.API
+	dirs   map[ident.Drive]string
+	mu     sync.Mutex                        // making replicas
+	made   map[ident.Drive]map[string]uint64 // replicas.json of each drive
 }
 
-// openReplicas opens the hosts.
-func openReplicas(n *node) (*replicas, error) {
-	r := &replicas{byID: map[ident.Drive]*host.Host{}, dirs: map[ident.Drive]string{}, made: map[ident.Drive]map[string]uint64{}}
+func newReplicas() *replicas {
+	return &replicas{byID: map[ident.Drive]*host.Host{}, dirs: map[ident.Drive]string{}, made: map[ident.Drive]map[string]uint64{}}
+}
+
+// hosts returns the hosts that are open.
+func (r *replicas) hosts() []*host.Host {
+	if p := r.opened.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// open opens the hosts.
+func (r *replicas) open(n *node) error {
 	meta := metadata.NewMachine()
 	s := n.cfg.Settings
 	cache := s.MetaCacheBytes / int64(len(n.folders.drives))
@@ -47,7 +62,7 @@ func openReplicas(n *node) (*replicas, error) {
 	for _, d := range n.folders.drives {
 		made := map[string]uint64{}
 		if err := readState(d.dir, replicasFile, &made); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return r, err
+			return err
 		}
 		h, err := host.Open(host.Config{
 			Dir: filepath.Join(d.dir, metaDir), Node: n.self, TickInterval: tick, HashTicks: hash,
@@ -64,17 +79,19 @@ func openReplicas(n *node) (*replicas, error) {
 			Limits:  host.Limits{LogKeepEntries: uint64(s.MetaLogEntries), BlockCache: max(cache/4, 8<<20), EntryCache: max(cache/8, 4<<20)},
 		})
 		if err != nil {
-			return r, fmt.Errorf("drive %d at %s: %w", d.Drive, d.dir, err)
+			return fmt.Errorf("drive %d at %s: %w", d.Drive, d.dir, err)
 		}
-		r.hosts, r.apis = append(r.hosts, h), append(r.apis, h)
+		all := append(slices.Clone(r.hosts()), h)
+		r.opened.Store(&all)
+		r.apis = append(r.apis, h)
 		r.byID[d.Drive], r.dirs[d.Drive], r.made[d.Drive] = h, d.dir, made
 	}
-	return r, nil
+	return nil
 }
 
 func (r *replicas) close() error {
 	var errs []error
-	for _, h := range r.hosts {
+	for _, h := range r.hosts() {
 		errs = append(errs, h.Close())
 	}
 	return errors.Join(errs...)
@@ -85,7 +102,7 @@ func (r *replicas) of(ident.Group) []host.API { return r.apis }
 
 func (r *replicas) status() []host.GroupStatus {
 	var out []host.GroupStatus
-	for _, h := range r.hosts {
+	for _, h := range r.hosts() {
 		out = append(out, h.Status()...)
 	}
 	return out
@@ -179,12 +196,12 @@ func (n *node) SendRaft(to ident.Node, batch []byte) bool {
 		n.deliver(batch)
 		return true
 	}
-	return n.client.Send(to, wire.MethodRaft, batch)
+	return lateCaller{n}.Send(to, wire.MethodRaft, batch)
 }
 
 // deliver gives a batch to every host; each keeps what is for its replicas.
 func (n *node) deliver(batch []byte) {
-	for _, h := range n.replicas.hosts {
+	for _, h := range n.replicas.hosts() {
 		_ = h.HandleRaft(batch) // a full queue is lost messages, which Raft lives with; bad batches are counted there
 	}
 }
@@ -208,7 +225,7 @@ func (n *node) SendSnapshot(ctx context.Context, to ident.Node, chunks func() ([
 		if to == n.self {
 			_, err = n.handleSnapshot(cctx, wire.Peer{Node: n.self, Role: wire.RoleNode}, chunk)
 		} else {
-			_, err = n.client.Call(cctx, to, wire.MethodSnapshot, chunk)
+			_, err = lateCaller{n}.Call(cctx, to, wire.MethodSnapshot, chunk)
 		}
 		cancel()
 		if err != nil {
@@ -222,7 +239,7 @@ func (n *node) handleSnapshot(ctx context.Context, _ wire.Peer, chunk []byte) ([
 	if err != nil {
 		return nil, err
 	}
-	for _, h := range n.replicas.hosts {
+	for _, h := range n.replicas.hosts() {
 		for _, s := range h.Status() {
 			if s.Group == g && s.Replica == to {
 				return nil, h.HandleSnapshot(ctx, chunk)
