@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 
 	"objstore/internal/ident"
@@ -115,6 +116,31 @@ func TestAppliedCallsTheHook(t *testing.T) {
 	m.Applied(1, 6)
 	if got != 6 {
 		t.Errorf("hook got index %d, expected 6", got)
+	}
+}
+
+func TestOneMachineServesManyGroupsAtOnce(t *testing.T) {
+	m := NewMachine()
+	var dumps [4]map[string]string
+	var wg sync.WaitGroup
+	for i := range dumps {
+		wg.Go(func() {
+			w, store := newWorld(5), newMemStore()
+			for range 300 {
+				c := w.next()
+				if _, err := m.Apply(store, ident.Group(i), w.index, c.Append(nil)); err != nil {
+					t.Error(err)
+				}
+				w.m.apply(c, w.index)
+			}
+			dumps[i] = store.dump()
+		})
+	}
+	wg.Wait()
+	for i := range dumps {
+		if len(dumps[i]) == 0 || !maps.Equal(dumps[i], dumps[0]) {
+			t.Errorf("group %d differs from group 0 after the same log", i)
+		}
 	}
 }
 
@@ -237,6 +263,54 @@ func TestOnlyCommandsThatPlaceShardsAreHeldToTheMinimumEpoch(t *testing.T) {
 	g.refused(oerr.StaleEpoch, stale)
 	stale.Version.Parts[0].Blob.Epoch = 6
 	g.must(stale)
+}
+
+func TestACommitOfAnAbandonedBlobIsRefusedForEver(t *testing.T) {
+	store := newMemStore()
+	g := newGroup(t, store)
+	known, unknown, live := g.blob(3), g.blob(0), g.blob(0)
+	g.must(g.big("k", live))
+	known.Missing = 7 // of a put that failed more shards may be missing than a commit allows
+	r := g.must(&Command{Op: OpAbandon, Key: "k", Blobs: []ident.ID{known.ID, unknown.ID, live.ID}, Abandoned: []Blob{*known}})
+	if r.Live[0] || r.Live[1] || !r.Live[2] {
+		t.Fatalf("live %v, expected only the last", r.Live)
+	}
+	a, err := Ask(store, &Query{Op: QueryGarbage})
+	if err != nil || len(a.Garbage) != 2 || a.Garbage[0].Blob.K != 2 || a.Garbage[1].Blob.K != 0 {
+		t.Fatalf("garbage %+v, %v, expected one row with its placement and one without", a.Garbage, err)
+	}
+	known.Missing = 0
+	g.refused(oerr.Abandoned, g.big("k", known))
+	g.must(&Command{Op: OpGarbageDone, Blobs: []ident.ID{known.ID, unknown.ID}})
+	g.refused(oerr.Abandoned, g.big("k", known))
+	g.must(&Command{Op: OpCreateUpload, Key: "k", Upload: &Upload{ID: testID('U', 1)}})
+	g.refused(oerr.Abandoned, &Command{Op: OpPutPart, Key: "k", Epoch: 1, UploadID: testID('U', 1),
+		Part: &Part{Number: 1, Size: unknown.Size, Blob: unknown}})
+}
+
+func TestALostShardComesBackWhenAnotherLands(t *testing.T) {
+	store := newMemStore()
+	g := newGroup(t, store)
+	x := g.blob(3)
+	g.must(g.big("k", x))
+	g.must(&Command{Op: OpRepairDone, Repairs: []RepairOutcome{{x.ID, 0, RepairLost}, {x.ID, 1, RepairSuperseded}, {x.ID, 1, RepairAbsent}}})
+	count := func(pending, lost int64) {
+		t.Helper()
+		if a, err := Ask(store, &Query{Op: QueryRepairCount}); err != nil || a.Pending != pending || a.Lost != lost {
+			t.Fatalf("%d pending and %d lost, %v, expected %d and %d", a.Pending, a.Lost, err, pending, lost)
+		}
+	}
+	count(1, 1) // superseded and absent are not believed of a blob that is referenced
+	g.must(&Command{Op: OpLanded, Landings: []Landing{{Key: "k", Blob: x.ID, Index: 1, Digest: 99}}})
+	count(1, 1) // another digest than committed
+	g.must(&Command{Op: OpLanded, Landings: []Landing{{Key: "k", Blob: x.ID, Index: 1, Digest: 2}}})
+	count(1, 0)
+	a, err := Ask(store, &Query{Op: QueryRepair})
+	if err != nil || len(a.Repairs) != 1 || a.Repairs[0].Index != 0 || a.Repairs[0].Priority != 1 || a.Repairs[0].Blob.Missing != 1 {
+		t.Fatalf("%+v, %v, expected shard 0 at priority 1", a.Repairs, err)
+	}
+	g.must(g.inline("k", "new"))
+	count(0, 0)
 }
 
 func TestAListingSeeksPastCommonPrefixes(t *testing.T) {

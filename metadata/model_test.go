@@ -117,29 +117,8 @@ func (m *model) apply(c *Command, index uint64) Result {
 }
 
 func (m *model) do(c *Command) Result {
-	switch c.Op {
-	case OpRepairDone:
-		for _, o := range c.Repairs {
-			for b, s := range m.spans {
-				if f := s.repairs[shardOf{o.Blob, o.Index}]; f != nil && o.State == RepairLost && c.about(b) {
-					f.lost = true
-				}
-			}
-		}
-		return Result{}
-	case OpGarbageDone:
-		for _, id := range c.Blobs {
-			for b, s := range m.spans {
-				if !c.about(b) {
-					continue
-				}
-				delete(s.garbage, id)
-				if s.dropped && len(s.garbage) == 0 {
-					delete(m.spans, b)
-				}
-			}
-		}
-		return Result{}
+	if c.Op == OpRepairDone || c.Op == OpGarbageDone {
+		return m.doGroup(c)
 	}
 	s := m.spans[c.Bucket]
 	if c.Op == OpCreateSpan {
@@ -223,6 +202,40 @@ func (m *model) do(c *Command) Result {
 		}
 		delete(s.uploads, c.UploadID)
 		return Result{}
+	}
+	return s.doBatch(c)
+}
+
+func (m *model) doGroup(c *Command) Result {
+	switch c.Op {
+	case OpRepairDone:
+		for _, o := range c.Repairs {
+			for b, s := range m.spans {
+				if f := s.repairs[shardOf{o.Blob, o.Index}]; f != nil && o.State == RepairLost && c.about(b) {
+					f.lost = true
+				}
+			}
+		}
+		return Result{}
+	case OpGarbageDone:
+		for _, id := range c.Blobs {
+			for b, s := range m.spans {
+				if !c.about(b) {
+					continue
+				}
+				delete(s.garbage, id)
+				if s.dropped && len(s.garbage) == 0 {
+					delete(m.spans, b)
+				}
+			}
+		}
+		return Result{}
+	}
+	return Result{}
+}
+
+func (s *modelSpan) doBatch(c *Command) Result {
+	switch c.Op {
 	case OpLanded:
 		for _, l := range c.Landings {
 			h, ok := s.holders()[l.Blob]

@@ -3,6 +3,7 @@ package metadata
 import (
 	"fmt"
 	"maps"
+	"math/bits"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -67,6 +68,17 @@ func (w *world) anyBlob() Blob {
 		return Blob{ID: w.id('B'), K: 1, Size: 1, Digests: []uint64{1}}
 	}
 	return w.blobs[w.r.IntN(len(w.blobs))]
+}
+
+// heldBlob is most of the time one that is referenced now.
+func (w *world) heldBlob(b ident.ID) Blob {
+	if s := w.m.spans[b]; s != nil && w.chance(80) {
+		if held := s.holders(); len(held) > 0 {
+			ids := slices.SortedFunc(maps.Keys(held), ident.ID.Compare)
+			return *held[ids[w.r.IntN(len(ids))]].part.Blob
+		}
+	}
+	return w.anyBlob()
 }
 
 func (w *world) checksums() []Checksum {
@@ -212,8 +224,11 @@ func (w *world) op(b ident.ID) Command {
 	case n < 78:
 		var l []Landing
 		for range 1 + w.r.IntN(4) {
-			x := w.anyBlob()
+			x := w.heldBlob(b)
 			i := w.r.IntN(len(x.Digests))
+			if x.Missing != 0 && w.chance(70) {
+				i = bits.TrailingZeros32(x.Missing)
+			}
 			d := x.Digests[i]
 			if w.chance(10) {
 				d++
@@ -224,7 +239,7 @@ func (w *world) op(b ident.ID) Command {
 	case n < 85:
 		var l []Report
 		for range 1 + w.r.IntN(4) {
-			x := w.anyBlob()
+			x := w.heldBlob(b)
 			l = append(l, Report{Key: w.keyOf(b, x.ID), Blob: x.ID, Index: uint8(w.r.IntN(len(x.Digests) + 1))})
 		}
 		return Command{Op: OpReportBad, Reports: l}

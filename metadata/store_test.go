@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"objstore/internal/ident"
@@ -151,8 +152,11 @@ type pebbleStore struct {
 }
 
 func newPebbleStore(tb testing.TB) *pebbleStore {
-	db, err := pebble.Open("state", &pebble.Options{FS: vfs.NewMem(), DisableWAL: true, Logger: quiet{},
-		FormatMajorVersion: pebble.FormatNewest, MemTableSize: 16 << 20})
+	opts := &pebble.Options{FS: vfs.NewMem(), DisableWAL: true, Logger: quiet{}, FormatMajorVersion: pebble.FormatNewest, MemTableSize: 16 << 20}
+	for i := range opts.Levels {
+		opts.Levels[i].FilterPolicy = bloom.FilterPolicy(10) // apply looks for many rows that are not there
+	}
+	db, err := pebble.Open("state", opts)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -36,26 +36,24 @@ func (w *Worker) garbageRound(ctx context.Context) (worked bool) {
 }
 
 func (w *Worker) garbagePage(ctx context.Context, g ident.Group, rows []metadata.GarbageRow) bool {
-	type target struct{ row, index int }
 	refs := map[ident.Drive][]shard.Ref{}
-	targets := map[ident.Drive][]target{}
-	open := make([]int, len(rows)) // answers still needed
+	targets := map[ident.Drive][]int{} // the row of each ref
+	open := make([]int, len(rows))     // answers still needed
 	for i := range rows {
 		if !w.ripe(rows[i].Blob.ID) {
 			open[i] = -1
 			continue
 		}
 		b := &rows[i].Blob
-		for index := range int(b.K) + int(b.M) {
+		for _, p := range w.places(b) {
 			open[i]++
-			d := w.drive(b, uint8(index))
-			switch {
+			switch d := p.drive; {
 			case d == nil:
 			case d.State == cluster.DriveRemoved:
 				open[i]--
 			case w.deps.Alive(d.Node):
-				refs[d.ID] = append(refs[d.ID], w.ref(b, uint8(index), d))
-				targets[d.ID] = append(targets[d.ID], target{i, index})
+				refs[d.ID] = append(refs[d.ID], w.ref(b, p.index, d))
+				targets[d.ID] = append(targets[d.ID], i)
 			}
 		}
 	}
@@ -66,7 +64,7 @@ func (w *Worker) garbagePage(ctx context.Context, g ident.Group, rows []metadata
 		cancel()
 		for j, err := range errs {
 			if err == nil || oerr.Is(err, oerr.ShardMissing) || oerr.Is(err, oerr.WrongIncarnation) {
-				open[targets[id][j].row]--
+				open[targets[id][j]]--
 			}
 		}
 	}
@@ -91,6 +89,30 @@ func (w *Worker) garbagePage(ctx context.Context, g ident.Group, rows []metadata
 		w.mu.Unlock()
 	}
 	return len(done) > 0
+}
+
+// place is where a shard of a garbage blob may be.
+type place struct {
+	drive *cluster.Drive
+	index uint8
+}
+
+// places lists them. Of an abandoned blob only the id may be known (K is 0): then any drive may have any of its shards.
+func (w *Worker) places(b *metadata.Blob) []place {
+	var out []place
+	if b.K > 0 {
+		for index := range b.K + b.M {
+			out = append(out, place{w.drive(b, index), index})
+		}
+		return out
+	}
+	v := w.deps.Source.View()
+	for _, d := range v.Drives {
+		for index := range uint8(v.Profile.N()) {
+			out = append(out, place{d, index})
+		}
+	}
+	return out
 }
 
 // ripe says whether the grace has passed since this leader first saw the row, in monotonic time: running GETs finish.

@@ -63,9 +63,12 @@ func ReplicaID(d ident.Drive, i ident.Incarnation) uint64 { return uint64(d)<<32
 
 // Sender carries host messages to a node; wire's client does it (one bidirectional stream for each peer pair).
 type Sender interface {
-	// SendRaft queues a batch of encoded messages, without blocking; false when dropped.
+	// SendRaft queues a batch of encoded messages, without blocking; false when dropped. The batch is handed over. It
+	// goes to HandleRaft of every host of that node; a node with several hosts gets batches for itself, too.
 	SendRaft(node ident.Node, batch []byte) bool
-	// SendSnapshot streams a snapshot; it blocks until the receiver has installed it or failed.
+	// SendSnapshot streams a snapshot; it blocks until the receiver has installed it or failed. chunks returns the next
+	// chunk, valid until its next call, and io.EOF after the last one. Each chunk goes, in order, to HandleSnapshot of
+	// the receiving node's host (SnapshotTarget tells which one); the call for the last one returns after the install.
 	SendSnapshot(ctx context.Context, node ident.Node, chunks func() ([]byte, error)) error
 }
 

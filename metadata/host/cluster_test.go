@@ -244,6 +244,19 @@ func (h *testHost) saw(k EventKind) bool {
 	return false
 }
 
+// cutTo is where the newest cut of a log was.
+func (h *testHost) cutTo() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	to := uint64(0)
+	for _, e := range h.events {
+		if e.Kind == EventTruncated {
+			to = max(to, e.Index)
+		}
+	}
+	return to
+}
+
 func TestThreeHostsReplicateSurviveALeaderAndARestart(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := newCluster(t, 3, nil)
@@ -363,11 +376,14 @@ func TestALaggingReplicaGetsASnapshotAfterTheLogWasCut(t *testing.T) {
 	if l.cfg.Node == 1 {
 		lag = 2
 	}
+	behind := c.hosts[lag].AppliedIndex(c.group)
 	c.close(lag)
 	for i := range uint64(100) {
 		c.set(i, i, "y")
 	}
-	c.until("a cut log", func() bool { return c.leader().saw(EventTruncated) })
+	for n, h := range c.hosts {
+		c.until("logs that begin after what the lagging replica has", func() bool { return n == lag || h.cutTo() > behind })
+	}
 	c.open(lag)
 	c.settled("y", 99, lag)
 	if !c.hosts[lag].saw(EventSnapshotReceived) {

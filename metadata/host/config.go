@@ -168,10 +168,11 @@ const (
 	EventSnapshotReceived                      // installed
 	EventClock                                 // this node's clock is off its peers' median; leadership is handed over
 	EventTruncated                             // the log was cut
+	EventStore                                 // a store failed in the background and tries again; Text says how
 )
 
 var eventNames = [...]string{"", "leader", "leader_lost", "stopped", "conf_change", "snapshot_sent", "snapshot_failed",
-	"snapshot_received", "clock", "truncated"}
+	"snapshot_received", "clock", "truncated", "store"}
 
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {

@@ -101,7 +101,12 @@ func (c *core) start(g ident.Group, id uint64, log *groupLog, meta appliedMeta) 
 	log.applied = func() (entryID, []Member) { return r.applied, r.members }
 	log.conf = confState(meta.members)
 	r.shared.applied.Store(meta.index)
-	if why := reconcile(log, meta.entryID); why != "" {
+	reset, why := reconcile(log, meta.entryID)
+	if reset {
+		// The store still has the old log: it goes before the first new entry is written.
+		c.out.appends = append(c.out.appends, &appendTask{r: r, reset: &meta.entryID, hs: log.hs, writeHS: true, sync: true})
+	}
+	if why != "" {
 		r.hs = log.hs
 		c.add(r)
 		c.stop(r, why)
@@ -138,18 +143,19 @@ func newRawNode(cfg *raft.Config) (rn *raft.RawNode, err error) {
 	return raft.NewRawNode(cfg)
 }
 
-// reconcile settles where log and applied state disagree after a crash. It returns why the replica cannot run.
-func reconcile(l *groupLog, applied entryID) string {
+// reconcile settles where log and applied state disagree after a crash. It returns whether the log became empty, and
+// why the replica cannot run.
+func reconcile(l *groupLog, applied entryID) (reset bool, why string) {
 	if l.trunc.index > applied.index {
-		return "log begins after the applied index: the state store lost what it had flushed"
+		return false, "log begins after the applied index: the state store lost what it had flushed"
 	}
 	term, err := l.Term(applied.index)
-	if applied.index > l.last.index || (err == nil && term != applied.term) {
+	if reset = applied.index > l.last.index || (err == nil && term != applied.term); reset {
 		// A snapshot was installed and the crash came before the log was reset: the log is empty here.
 		l.reset(applied)
 		l.hs.commit = applied.index
 	} else if err != nil {
-		return "log: " + err.Error()
+		return false, "log: " + err.Error()
 	}
 	if l.hs.term < l.last.term {
 		// Only a snapshot brings entries of a term whose hard state was not written with them. No vote was cast in it.
@@ -157,9 +163,9 @@ func reconcile(l *groupLog, applied entryID) string {
 	}
 	l.hs.commit = max(l.hs.commit, applied.index)
 	if l.hs.commit > l.last.index {
-		return "log ends before the commit index: entries were lost"
+		return false, "log ends before the commit index: entries were lost"
 	}
-	return ""
+	return reset, ""
 }
 
 func (c *core) add(r *replica) {

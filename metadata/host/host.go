@@ -153,6 +153,11 @@ func (h *Host) Close() error {
 		close(h.closed)
 		h.cancel()
 		h.wg.Wait()
+		select {
+		case j := <-h.hashCh: // handed over while the hasher ended
+			_ = j.it.Close() // nothing was read
+		default:
+		}
 		for _, r := range *h.replicas.Load() { // views end before the stores do
 			r.shared.view.Lock()
 			r.shared.view.Unlock() //nolint:staticcheck // waiting is all that is wanted
@@ -344,14 +349,7 @@ func (h *Host) runHasher() {
 	for {
 		select {
 		case <-h.ctx.Done():
-			for {
-				select {
-				case j := <-h.hashCh:
-					_ = j.it.Close() // nothing was read
-				default:
-					return
-				}
-			}
+			return
 		case j := <-h.hashCh:
 			sum, err := hashRows(j.it, h.ctx.Done())
 			if err != nil {

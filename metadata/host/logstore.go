@@ -64,6 +64,9 @@ func (s *logStore) load(g ident.Group) (*groupLog, error) {
 		if e.GetIndex() != l.last.index+1 {
 			return false, oerr.Errorf("host.load", oerr.Corrupt, "log of group %d: read entry %d, expected %d", g, e.GetIndex(), l.last.index+1)
 		}
+		if e.GetTerm() < l.last.term {
+			return false, oerr.Errorf("host.load", oerr.Corrupt, "log of group %d: read term %d at entry %d, expected at least %d", g, e.GetTerm(), e.GetIndex(), l.last.term)
+		}
 		l.last = entryID{e.GetIndex(), e.GetTerm()}
 		l.bytes += uint64(len(e.Data)) + entryOverhead
 		return true, nil

@@ -102,6 +102,10 @@ type simNode struct {
 	written []*appendTask // on the store, the core not told yet
 	orders  []snapshotOrder
 	durable hardState // newest that was synced
+	// What was promised to others, over all crashes.
+	votes        map[uint64]uint64 // term → candidate
+	promisedTerm uint64
+	acked        entryID // term of the leader, newest index acknowledged to it
 	// A crash between two steps of a snapshot's install.
 	crashAfterInstall bool
 }
@@ -136,9 +140,10 @@ type world struct {
 	acked    map[uint64]uint64 // request → index
 	refused  map[uint64]bool   // definitely not proposed
 	maxAcked uint64
-	applied  map[uint64]uint64 // index → hash of the command
-	casWon   map[string]uint64 // key/old → request
-	lastWon  map[string]uint64 // key → newest value known
+	applied  map[uint64]uint64     // index → hash of the command
+	casWon   map[string]uint64     // key/old → request
+	leaders  map[uint64]ident.Node // by term
+	lastWon  map[string]uint64     // key → newest value known
 	err      error
 }
 
@@ -151,15 +156,18 @@ func (w *world) failf(format string, args ...any) {
 func runWorld(seed uint64, schedules int) (stats simStats, err error) {
 	w := &world{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 77)), cut: map[[2]ident.Node]bool{}, acked: map[uint64]uint64{},
-		refused: map[uint64]bool{}, applied: map[uint64]uint64{}, casWon: map[string]uint64{}, lastWon: map[string]uint64{},
+		refused: map[uint64]bool{}, applied: map[uint64]uint64{}, casWon: map[string]uint64{}, lastWon: map[string]uint64{}, leaders: map[uint64]ident.Node{},
 	}
 	old := crand.Reader
 	crand.Reader = seededReader{rand.New(rand.NewPCG(seed, 78))}
 	defer func() { crand.Reader = old }()
 	n := 3 + 2*w.rng.IntN(2)
 	voters := 3
-	if n == 5 && w.rng.IntN(2) == 0 {
+	switch {
+	case n == 5 && w.rng.IntN(2) == 0:
 		voters = 5
+	case w.rng.IntN(4) == 0:
+		voters = 1
 	}
 	var members []Member
 	for i := range voters {
@@ -173,7 +181,7 @@ func runWorld(seed uint64, schedules int) (stats simStats, err error) {
 		}
 	}()
 	for i := range n {
-		x := &simNode{w: w, id: ident.Node(i + 1), fs: vfs.NewCrashableMem()}
+		x := &simNode{w: w, id: ident.Node(i + 1), fs: vfs.NewCrashableMem(), votes: map[uint64]uint64{}}
 		w.nodes = append(w.nodes, x)
 		if err := x.open(); err != nil {
 			return w.stats, err
@@ -206,7 +214,7 @@ func (x *simNode) open() error {
 		StateMachines: func(ident.Group) StateMachine { return &register{onApply: x.w.onApply} },
 		Fatal:         func(err error) { panic(err) },
 		Limits: Limits{
-			LogMemTable: 256 << 10, StateMemTable: 256 << 10, EntryCache: 2 << 10, BlockCache: 64 << 10, MaxSizePerMsg: 256,
+			LogMemTable: 64 << 10, StateMemTable: 64 << 10, EntryCache: 2 << 10, BlockCache: 64 << 10, MaxSizePerMsg: 256,
 			MaxInflightMsgs: 4, MaxInflightBytes: 1 << 10, MaxCommittedBatch: 512, MaxUncommitted: 16 << 10, LogKeepEntries: 4, LogKeepBytes: 1 << 10,
 			SnapshotChunk: 1 << 10, QueueBytes: 1 << 20,
 		},
@@ -216,6 +224,10 @@ func (x *simNode) open() error {
 		switch e.Kind {
 		case EventLeader:
 			x.w.stats.Leaders++
+			if other, ok := x.w.leaders[e.Term]; ok && other != x.id {
+				x.w.failf("nodes %d and %d both lead in term %d", other, x.id, e.Term)
+			}
+			x.w.leaders[e.Term] = x.id
 		case EventStopped:
 			if e.Text != "removed from the group" {
 				x.w.failf("node %d: replica stopped: %s", x.id, e.Text)
@@ -260,9 +272,15 @@ func (x *simNode) start() error {
 	if d := x.durable; log.hs.term < d.term || (log.hs.term == d.term && d.vote != 0 && log.hs.vote != d.vote) || log.hs.commit < d.commit {
 		return fmt.Errorf("node %d: hard state went back from %+v to %+v", x.id, d, log.hs)
 	}
+	if log.hs.term < x.promisedTerm {
+		return fmt.Errorf("node %d: answered in term %d, came back in term %d", x.id, x.promisedTerm, log.hs.term)
+	}
 	meta, err := x.stores.state.meta(simGroup)
 	if err != nil {
 		return err
+	}
+	if a := x.acked; log.hs.term == a.term && max(log.last.index, meta.index) < a.index {
+		return fmt.Errorf("node %d: acknowledged entry %d in term %d, came back with %d", x.id, a.index, a.term, log.last.index)
 	}
 	r, err := x.core.start(simGroup, id.replica, log, meta)
 	if err != nil {
@@ -320,6 +338,9 @@ func (x *simNode) drain() {
 		x.orders = append(x.orders, out.snapshots...)
 		for i := range out.msgs {
 			m := &out.msgs[i]
+			if m.m != nil {
+				x.promise(m.m)
+			}
 			b := appendBatchHeader(nil, x.id, 0)
 			if m.m == nil {
 				b = appendHashReport(b, m.group, m.hash)
@@ -330,6 +351,33 @@ func (x *simNode) drain() {
 		}
 	}
 	x.w.failf("node %d: the core never comes to rest", x.id)
+}
+
+// promise notes what a message tells others for good.
+func (x *simNode) promise(m *pb.Message) {
+	switch m.GetType() {
+	case pb.MsgVoteResp:
+		if m.GetReject() {
+			return
+		}
+		if other, ok := x.votes[m.GetTerm()]; ok && other != m.GetTo() {
+			x.w.failf("node %d voted for %#x and for %#x in term %d", x.id, other, m.GetTo(), m.GetTerm())
+		}
+		x.votes[m.GetTerm()] = m.GetTo()
+	case pb.MsgAppResp:
+		if m.GetReject() {
+			return
+		}
+		if m.GetTerm() > x.acked.term {
+			x.acked = entryID{0, m.GetTerm()}
+		}
+		if m.GetTerm() == x.acked.term {
+			x.acked.index = max(x.acked.index, m.GetIndex())
+		}
+	default:
+		return
+	}
+	x.promisedTerm = max(x.promisedTerm, m.GetTerm())
 }
 
 func (x *simNode) write() {
@@ -462,6 +510,9 @@ func (w *world) pick() *simNode { return w.nodes[w.rng.IntN(len(w.nodes))] }
 func (w *world) schedule() error {
 	faults := w.rng.IntN(4) // 0: none, 1: network, 2: crashes, 3: both
 	network, crashes := faults&1 != 0, faults&2 != 0
+	if network && w.rng.IntN(2) == 0 {
+		w.isolate()
+	}
 	for range 30 + w.rng.IntN(60) {
 		w.stats.Events++
 		w.event(network, crashes)
@@ -469,11 +520,93 @@ func (w *world) schedule() error {
 			return w.err
 		}
 	}
-	return w.heal()
+	return w.heal(crashes)
+}
+
+// isolate cuts one node off for long: the leader, or one that will need a snapshot.
+func (w *world) isolate() {
+	x := w.pick()
+	if l := w.leader(); l != nil && w.rng.IntN(2) == 0 {
+		x = l
+	}
+	for _, y := range w.nodes {
+		w.cut[[2]ident.Node{x.id, y.id}], w.cut[[2]ident.Node{y.id, x.id}] = true, true
+	}
+	if w.rng.IntN(2) == 0 {
+		return
+	}
+	// The rest goes on and cuts its logs; what the one alone still proposes stays behind.
+	for range w.rng.IntN(4) {
+		w.propose(x)
+	}
+	if w.rng.IntN(2) == 0 { // it stands still meanwhile, and believes what it believed
+		for range 14 {
+			for _, y := range w.nodes {
+				if y != x {
+					y.core.tick(0)
+				}
+			}
+			w.quiet()
+		}
+	} else {
+		w.settle(w.rng.IntN(14))
+	}
+	for range 4 + w.rng.IntN(6) {
+		if l := w.leader(); l != nil && l != x {
+			w.propose(l)
+		}
+		w.quiet()
+	}
+	for _, y := range w.nodes {
+		w.flushAndTruncate(y)
+		y.drain()
+	}
+	w.quiet()
+	w.read(x)
+	w.quiet()
+}
+
+func (w *world) read(x *simNode) {
+	op := &simOp{w: newWaiter(), node: x.id, read: true, floor: w.maxAcked}
+	w.ops = append(w.ops, op)
+	x.core.readIndex(simGroup, op.w)
+	x.drain()
+	w.collect()
+}
+
+// crashAndRead reads at every step of the way back: a leader that has not committed in its term knows too little.
+func (w *world) crashAndRead(x *simNode) error {
+	if err := x.crash(); err != nil || w.rng.IntN(2) == 0 {
+		return err
+	}
+	for range 12 {
+		x.core.tick(0)
+		x.drain()
+		w.read(x)
+		x.write()
+		x.complete()
+		x.drain()
+		w.read(x)
+	}
+	return nil
+}
+
+func (w *world) propose(x *simNode) {
+	w.request++
+	op := &simOp{w: newWaiter(), node: x.id, request: w.request}
+	w.ops = append(w.ops, op)
+	x.core.propose(simGroup, []proposal{{command(opSet, op.request, 0, op.request, fmt.Sprint("s", w.rng.IntN(5))), op.w}})
+	w.stats.Proposed++
+	x.drain()
 }
 
 func (w *world) event(network, crashes bool) {
 	x := w.pick()
+	if x.crashAfterInstall {
+		if err := x.crash(); err != nil {
+			w.failf("crash after install: %v", err)
+		}
+	}
 	switch p := w.rng.IntN(100); {
 	case p < 14:
 		for _, x := range w.nodes {
@@ -492,21 +625,16 @@ func (w *world) event(network, crashes bool) {
 		}
 	case p < 72:
 		x.apply()
-		if x.crashAfterInstall {
-			if err := x.crash(); err != nil {
-				w.failf("crash after install: %v", err)
-			}
-		}
 	case p < 84:
 		w.client()
-	case p < 88:
+	case p < 87:
 		x.streamOne(network)
 	case p < 90:
 		w.flushAndTruncate(x)
-	case p < 92 && network:
+	case p < 91 && network:
 		w.partition()
-	case p < 94 && crashes:
-		if err := x.crash(); err != nil {
+	case p < 93 && crashes:
+		if err := w.crashAndRead(x); err != nil {
 			w.failf("crash: %v", err)
 		}
 	case p < 96:
@@ -519,7 +647,7 @@ func (w *world) event(network, crashes bool) {
 			l.core.checkHashes(l.replica())
 		}
 	default:
-		w.settle(3)
+		w.settle(1 + w.rng.IntN(9))
 	}
 	for _, x := range w.nodes {
 		x.drain()
@@ -557,8 +685,8 @@ func (w *world) client() {
 	op := &simOp{w: newWaiter(), node: x.id}
 	switch w.rng.IntN(3) {
 	case 0:
-		op.read, op.floor = true, w.maxAcked
-		x.core.readIndex(simGroup, op.w)
+		w.read(x)
+		return
 	case 1:
 		w.request++
 		op.request, op.cas, op.key, op.old = w.request, true, fmt.Sprint("c", w.rng.IntN(3)), 0
@@ -568,18 +696,10 @@ func (w *world) client() {
 		x.core.propose(simGroup, []proposal{{command(opCAS, op.request, op.old, op.request, op.key), op.w}})
 		w.stats.Proposed++
 	default:
-		n := 1 + w.rng.IntN(3)
-		for i := range n {
-			w.request++
-			o := op
-			if i > 0 {
-				o = &simOp{w: newWaiter(), node: x.id}
-				w.ops = append(w.ops, o)
-			}
-			o.request = w.request
-			x.core.propose(simGroup, []proposal{{command(opSet, o.request, 0, o.request, fmt.Sprint("s", w.rng.IntN(5))), o.w}})
-			w.stats.Proposed++
+		for range 1 + w.rng.IntN(3) {
+			w.propose(x)
 		}
+		return
 	}
 	w.ops = append(w.ops, op)
 }
@@ -626,9 +746,11 @@ func (w *world) outcome(op *simOp, o outcome) {
 }
 
 func (w *world) flushAndTruncate(x *simNode) {
-	if err := x.stores.state.flush(); err != nil {
-		w.failf("flush: %v", err)
-		return
+	if w.rng.IntN(3) > 0 {
+		if err := x.stores.state.flush(); err != nil {
+			w.failf("flush: %v", err)
+			return
+		}
 	}
 	d, err := x.stores.state.durable([]ident.Group{simGroup})
 	if err != nil {
@@ -658,14 +780,13 @@ func (w *world) partition() {
 	}
 }
 
-// changeMembers adds, promotes or removes; at least two voters stay. A removed replica is gone for good, so only one
-// of the nodes above three is touched, and it is never removed once it was a voter.
+// changeMembers adds the nodes that are not members yet, as learners and then as voters.
 func (w *world) changeMembers() {
 	l := w.leader()
-	if l == nil || len(w.nodes) < 5 {
+	if l == nil {
 		return
 	}
-	x := w.nodes[3+w.rng.IntN(2)]
+	x := w.nodes[1+w.rng.IntN(len(w.nodes)-1)]
 	wt := newWaiter()
 	m := l.replica().member(replicaOf(x.id))
 	switch {
@@ -704,10 +825,12 @@ func (w *world) quiet() {
 		for _, x := range w.nodes {
 			x.drain()
 			idle = idle && len(x.appends)+len(x.applies)+len(x.written)+len(x.orders) == 0
+			if x.crashAfterInstall {
+				continue // stopped in the middle of an install
+			}
 			x.write()
 			x.complete()
 			x.apply()
-			x.crashAfterInstall = false
 			for len(x.orders) > 0 {
 				x.streamOne(false)
 			}
@@ -721,10 +844,18 @@ func (w *world) quiet() {
 }
 
 // heal ends all faults, waits until one leader has everybody up to date, and checks the invariants.
-func (w *world) heal() error {
+func (w *world) heal(crashes bool) error {
 	clear(w.cut)
 	for round := 0; ; round++ {
 		w.settle(1)
+		for _, x := range w.nodes {
+			if x.crashAfterInstall && crashes && round < 20 {
+				if err := x.crash(); err != nil {
+					return err
+				}
+			}
+			x.crashAfterInstall = false
+		}
 		if w.err != nil {
 			return w.err
 		}

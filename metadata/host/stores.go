@@ -87,7 +87,9 @@ func pebbleOptions(cfg *Config, cache *pebble.Cache, hooks storeHooks) *pebble.O
 		MemTableStopWritesThreshold: 4, L0CompactionThreshold: 8, L0StopWritesThreshold: 64, MaxOpenFiles: 512,
 		LBaseMaxBytes:              64 << 20,
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
-		EventListener:              &pebble.EventListener{},
+		EventListener: &pebble.EventListener{
+			BackgroundError: func(err error) { cfg.OnEvent(Event{Kind: EventStore, Text: err.Error()}) },
+		},
 	}
 	o.Experimental.DisableIngestAsFlushable = func() bool { return true } // the state store has no WAL to put it in
 	return o

@@ -112,12 +112,7 @@ func (r *Router) handleQuery(ctx context.Context, _ wire.Peer, req []byte) ([]by
 	var reply []byte
 	var refused error
 	err = ask(ctx, replicas, g, func(rd host.Reader) error {
-		a, err := metadata.Ask(rd, q)
-		if err != nil {
-			refused = err
-			return nil
-		}
-		reply = a.Append([]byte{statusDone})
+		reply, refused = metadata.AskEncoded(rd, q, append(make([]byte, 0, 256), statusDone))
 		return nil
 	})
 	switch {

@@ -34,6 +34,7 @@ type Deps struct {
 	Source   cluster.Source
 	Replicas Replicas
 	Caller   wire.Caller
+	Window   time.Duration // how long a call is retried across an election; 0 is retryWindow
 }
 
 // Router implements API. It is safe for concurrent use and has no goroutines.
@@ -52,6 +53,9 @@ type hint struct {
 
 // New returns a router.
 func New(deps Deps) *Router {
+	if deps.Window == 0 {
+		deps.Window = retryWindow
+	}
 	r := &Router{deps: deps}
 	r.mu.groups = map[ident.Group]hint{}
 	return r
@@ -80,10 +84,35 @@ type attempt func(ctx context.Context, node ident.Node) (done bool, leader ident
 // route tries f at the leader of g until it is done, the context ends or the retry window has passed. asked tells
 // whether any try may have been executed.
 func (r *Router) route(ctx context.Context, g ident.Group, f attempt) (asked bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, retryWindow)
-	defer cancel()
-	backoff := backoffMin
+	began := time.Now()
+	// The common case first: the leader is known, and there.
+	next := r.hint(g).leader
+	if next == 0 {
+		next = leaderAmong(r.deps.Replicas(g), g)
+	}
 	var last error
+	if next != 0 {
+		actx, acancel := context.WithTimeout(ctx, attemptTimeout)
+		done, leader, a, err := f(actx, next)
+		acancel()
+		if done {
+			r.learn(g, next, 0)
+			return a, err
+		}
+		asked, last = a, err
+		if leader != 0 {
+			r.learn(g, leader, 0)
+		}
+	}
+	ctx, cancel := context.WithDeadline(ctx, began.Add(r.deps.Window))
+	defer cancel()
+	a, err := r.search(ctx, g, last, f)
+	return asked || a, err
+}
+
+// search goes over the replicas of g, again and again, until one is found that leads.
+func (r *Router) search(ctx context.Context, g ident.Group, last error, f attempt) (asked bool, err error) {
+	backoff := backoffMin
 	for {
 		members := r.members(g)
 		if len(members) == 0 {

@@ -35,7 +35,7 @@ func (n *node) startEngine(context.Context) error {
 	if inline == 0 {
 		inline = -1
 	}
-	e, err := object.New(object.Config{Node: n.self, StartID: n.start, MaxInline: inline, GraceMin: s.PutGrace, HedgeMin: s.HedgeAfter, MetadataTimeout: s.RetryDeadline},
+	e, err := object.New(object.Config{Node: n.self, StartID: n.start, MaxInline: inline, GraceMin: s.PutGrace, HedgeMin: s.HedgeAfter, MetadataTimeout: s.RetryDeadline + 2*time.Second},
 		object.Deps{Router: n.router, Cluster: n.group0, Dialer: n.dialer, Buckets: buckets{n.bucketDeps()},
 			Pool: n.pool("object", s.PutBufferBytes+s.GetBufferBytes), Alive: n.alive, CountShard: n.metrics.CountShard, OnEvent: n.objectEvent})
 	if err != nil {

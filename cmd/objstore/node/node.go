@@ -15,6 +15,7 @@ import (
 	"objstore/admin"
 	"objstore/cluster"
 	"objstore/cluster/gossip"
+	"objstore/erasure"
 	"objstore/internal/ident"
 	"objstore/internal/oerr"
 	"objstore/internal/wire"
@@ -86,6 +87,7 @@ func (n *node) run(ctx context.Context) error {
 		name string
 		f    func(context.Context) error
 	}{
+		{"self-test", func(context.Context) error { return erasure.SelfTest() }},
 		{"metrics", n.startMetrics},
 		{"listen", n.listen}, // before anything is written: a port in use costs nothing
 		{"folders", n.startFolders},
@@ -198,7 +200,7 @@ func (n *node) startMetadata(context.Context) error {
 	if err := r.open(n); err != nil {
 		return err
 	}
-	n.router = router.New(router.Deps{Self: n.self, Source: n.group0, Replicas: r.of, Caller: lateCaller{n}})
+	n.router = router.New(router.Deps{Self: n.self, Source: n.group0, Replicas: r.of, Caller: lateCaller{n}, Window: n.cfg.Settings.RetryDeadline})
 	if r.has(0) {
 		if err := r.hosts()[0].View(0, func(rd host.Reader) error {
 			_, err := n.machine.Load(rd)
