@@ -217,13 +217,21 @@ func TestDeadlineEndsTheCallAndTheHandler(t *testing.T) {
 		ended <- ctx.Err()
 		return nil, ctx.Err()
 	})
+	if _, err := p.client.Call(within(t, 10*time.Second), 2, wire.MethodPing, nil); err != nil {
+		t.Fatal(err) // the connection is up: the deadline is the call's alone
+	}
 	start := time.Now()
-	_, err := p.client.Call(within(t, 50*time.Millisecond), 2, wire.MethodQuery, nil)
-	if !oerr.Is(err, oerr.DeadlineExceeded) || time.Since(start) > 2*time.Second {
+	_, err := p.client.Call(within(t, 200*time.Millisecond), 2, wire.MethodQuery, nil)
+	if !oerr.Is(err, oerr.DeadlineExceeded) || time.Since(start) > 10*time.Second {
 		t.Errorf("after %v: %v, expected the deadline's end", time.Since(start), err)
 	}
-	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the handler's context ended with %v", err)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the handler's context ended with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the handler's context did not end")
 	}
 	if _, err := p.client.Call(context.Background(), 2, wire.MethodPing, nil); !oerr.Is(err, oerr.InvalidArgument) {
 		t.Errorf("a call without a deadline: %v", err)
@@ -307,6 +315,8 @@ func TestAnotherNodeAtTheAddressIsNotBelieved(t *testing.T) {
 func TestMoreThanMaxConcurrentCallsAreBusy(t *testing.T) {
 	p := newPair(t, wire.ServerConfig{MaxConcurrent: 2}, wire.ClientConfig{})
 	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free)
 	var running atomic.Int32
 	p.server.Handle(wire.MethodQuery, wire.RoleNode, func(context.Context, wire.Peer, []byte) ([]byte, error) {
 		running.Add(1)
@@ -324,7 +334,7 @@ func TestMoreThanMaxConcurrentCallsAreBusy(t *testing.T) {
 	if _, err := p.client.Call(within(t, 5*time.Second), 2, wire.MethodQuery, nil); !oerr.Is(err, oerr.Busy) {
 		t.Errorf("third call: %v, expected busy", err)
 	}
-	close(release)
+	free()
 	for range 2 {
 		if err := <-results; err != nil {
 			t.Errorf("admitted call: %v", err)
@@ -336,6 +346,8 @@ func TestRequestsInFlightAreBoundedInBytes(t *testing.T) {
 	const frame = 100 << 10
 	p := newPair(t, wire.ServerConfig{MaxInFlight: 3 * frame}, wire.ClientConfig{})
 	release := make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free)
 	var running atomic.Int32
 	p.server.Handle(wire.MethodQuery, wire.RoleNode, func(context.Context, wire.Peer, []byte) ([]byte, error) {
 		running.Add(1)
@@ -350,13 +362,13 @@ func TestRequestsInFlightAreBoundedInBytes(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "three calls running", func() bool { return running.Load() == 3 })
+	eventually(t, "three calls running", func() bool { return running.Load() >= 3 })
 	// The fourth is not read before one of the three ends; give a wrong implementation the time to show itself.
 	<-time.After(50 * time.Millisecond)
 	if n := running.Load(); n != 3 {
 		t.Errorf("%d calls of %d bytes are in flight, expected 3", n, frame)
 	}
-	close(release)
+	free()
 	wg.Wait()
 }
 

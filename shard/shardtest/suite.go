@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,8 +50,9 @@ type suite struct {
 	ctx  context.Context
 }
 
-// Run runs every case against endpoints made by f. The cases run one after the other; seeds are printed.
-func Run(t *testing.T, f Factory) {
+// Run runs every case, or those whose names contain one of only, against endpoints made by f. The cases run one after
+// the other; seeds are printed.
+func Run(t *testing.T, f Factory, only ...string) {
 	for _, c := range []struct {
 		name string
 		run  func(*suite)
@@ -83,7 +85,9 @@ func Run(t *testing.T, f Factory) {
 		{"an unreachable node is unavailable and comes back", testDown},
 		{"errors keep their kind", testKinds},
 	} {
-		t.Run(c.name, func(t *testing.T) { runCase(t, f, c.run) })
+		if len(only) == 0 || slices.ContainsFunc(only, func(o string) bool { return strings.Contains(c.name, o) }) {
+			t.Run(c.name, func(t *testing.T) { runCase(t, f, c.run) })
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ func BenchmarkPut(b *testing.B) {
 	for _, n := range []uint64{8 << 10, 64 << 10, 1 << 20, 4 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
 			r := newRig(b, 4, func(c *Config) {
+				onDisk(b)(c)
 				for i := range c.Drives {
 					c.Drives[i].SegmentSize = maxSegment
 				}
@@ -57,7 +58,7 @@ func BenchmarkPut(b *testing.B) {
 func BenchmarkGet(b *testing.B) {
 	for _, n := range []uint64{64 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dKiB", n>>10), func(b *testing.B) {
-			r := newRig(b, 4, nil)
+			r := newRig(b, 4, onDisk(b))
 			var specs []shard.Spec
 			for i := range 64 {
 				spec := specOf(ident.Drive(i%4+1), n)

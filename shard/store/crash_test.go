@@ -121,7 +121,7 @@ func TestAStaleOrMissingIndexIsRebuilt(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rng := rand.New(rand.NewPCG(seed, 1))
-			r := newRig(t, 1, nil)
+			r := newRig(t, 1, onDisk(t))
 			dir := r.cfg.Drives[0].Path
 			alive, dead := map[rowKey]shard.Spec{}, map[rowKey]shard.Spec{}
 			step := func(n int) {
@@ -203,10 +203,10 @@ func TestATornTailIsIgnoredAndWhatFollowsIsFound(t *testing.T) {
 		{"last page lost", func(t *testing.T, info shard.Info) {
 			zero(t, info.Path, int64(info.Offset+info.Size)-headerSize, headerSize)
 		}},
-		{"header torn", func(t *testing.T, info shard.Info) { zero(t, info.Path, int64(info.Offset)+512, 512) }},
+		{"header torn", func(t *testing.T, info shard.Info) { zero(t, info.Path, int64(info.Offset)+128, 128) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, 1, nil)
+			r := newRig(t, 1, onDisk(t))
 			var specs []shard.Spec
 			for range 9 {
 				spec := specOf(1, 128<<10)

@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"objstore/internal/oerr"
 )
@@ -23,12 +22,14 @@ type index struct {
 	dir  string
 	db   *pebble.DB
 	lock *pebble.Lock
+	fs   *indexFS
 	mu   struct {
 		sync.Mutex
 		segments map[uint64]*segmentRow
 		counts   counts
 	}
 	broken   atomic.Pointer[error] // the Pebble gave up: nothing can be trusted to be stored
+	gaveUp   chan struct{}         // closed then
 	onBroken func(error)
 }
 
@@ -52,12 +53,12 @@ const rebuildMark = "index.rebuild"
 // openIndex opens the index of a drive, or makes an empty one. fresh says that it is new (or of another incarnation,
 // or damaged) and everything has to be found by scanning.
 func openIndex(drivePath string, o owner, onBroken func(error)) (x *index, fresh bool, err error) {
-	x = &index{dir: filepath.Join(drivePath, "index"), onBroken: onBroken}
+	x = &index{dir: filepath.Join(drivePath, "index"), onBroken: onBroken, fs: newIndexFS(), gaveUp: make(chan struct{})}
 	x.mu.segments = map[uint64]*segmentRow{}
 	if err := os.MkdirAll(x.dir, 0o700); err != nil {
 		return nil, false, fmt.Errorf("index: %w", err)
 	}
-	if x.lock, err = pebble.LockDirectory(x.dir, vfs.Default); err != nil {
+	if x.lock, err = pebble.LockDirectory(x.dir, x.fs); err != nil {
 		return nil, false, oerr.E("store.index", oerr.InvalidArgument, fmt.Errorf("index %s is in use by another process: %w", x.dir, err))
 	}
 	mark := filepath.Join(drivePath, rebuildMark)
@@ -80,6 +81,7 @@ func openIndex(drivePath string, o owner, onBroken func(error)) (x *index, fresh
 	}
 	os.Remove(mark)
 	x.broken.Store(nil)
+	x.gaveUp = make(chan struct{})
 	x.mu.segments, x.mu.counts = map[uint64]*segmentRow{}, counts{}
 	if _, err = x.open(o); err != nil {
 		x.lock.Close()
@@ -107,7 +109,7 @@ func (x *index) wipe() error {
 
 func (x *index) open(o owner) (fresh bool, err error) {
 	opts := &pebble.Options{
-		FS:                          vfs.Default,
+		FS:                          x.fs,
 		Lock:                        x.lock,
 		CacheSize:                   indexCacheBytes,
 		MemTableSize:                indexTableBytes,
@@ -177,6 +179,7 @@ func (x *index) background(err error) {
 
 func (x *index) breakIt(err error) {
 	if x.broken.CompareAndSwap(nil, &err) {
+		close(x.gaveUp)
 		// Best effort: without the mark the next start finds the damage itself or scans from the last flush.
 		os.WriteFile(filepath.Join(filepath.Dir(x.dir), rebuildMark), nil, 0o600)
 		x.onBroken(fmt.Errorf("index: %w", err))
@@ -421,7 +424,20 @@ func (x *index) shards(after *rowKey, f func(rowKey, row) bool) error {
 	})
 }
 
-func (x *index) flush() error { return x.db.Flush() }
+// flush makes everything applied so far durable. Pebble tries a failed flush again and again; this returns at the first
+// failure.
+func (x *index) flush() error {
+	done, err := x.db.AsyncFlush()
+	if err != nil {
+		return err
+	}
+	select {
+	case <-done:
+		return nil
+	case <-x.gaveUp:
+		return *x.broken.Load()
+	}
+}
 
 // setClean marks, durably, that nothing has to be scanned at the next open; clearClean takes that back.
 func (x *index) setClean() error {
@@ -447,5 +463,6 @@ func (x *index) close() error {
 	if lerr := x.lock.Close(); err == nil {
 		err = lerr
 	}
+	x.fs.closeRest()
 	return err
 }

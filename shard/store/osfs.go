@@ -64,20 +64,33 @@ func (osFS) ReadDir(path string) ([]string, error) {
 	return names, err
 }
 
-func (fs osFS) SyncDir(path string) error {
-	var fd int
-	err := retry(func() (err error) {
+func openDir(path string) (fd int, err error) {
+	err = retry(func() (err error) {
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		return err
 	})
+	return fd, pathErr("open", path, err)
+}
+
+// SyncDir is fsync of a directory. On an XFS that was shut down meanwhile, that fsync succeeds without having written
+// anything (xfs_dir_fsync asks only whether the inode is still pinned in the log, and a shutdown unpins it; seen on
+// Linux 6.18), while open fails with EIO. So an open that succeeds afterwards is what makes the fsync believable.
+func (osFS) SyncDir(path string) error {
+	fd, err := openDir(path)
 	if err != nil {
-		return pathErr("open", path, err)
+		return err
 	}
 	err = retry(func() error { return unix.Fsync(fd) })
 	if cerr := unix.Close(fd); err == nil {
 		err = cerr
 	}
-	return pathErr("fsync", path, err)
+	if err != nil {
+		return pathErr("fsync", path, err)
+	}
+	if fd, err = openDir(path); err != nil {
+		return err
+	}
+	return pathErr("close", path, unix.Close(fd))
 }
 
 func (osFS) Statfs(path string) (Usage, error) {

@@ -121,3 +121,31 @@ func eventually(t testing.TB, what string, f func() bool) {
 		}
 	}
 }
+
+// restart replaces the server by a new one on the same address: connections are cut, tickets are void.
+func (n *node) restart(t *testing.T, ep shard.Endpoint) {
+	t.Helper()
+	n.wire.Close()
+	ws, err := wire.NewServer(wire.ServerConfig{Self: 2, TLS: n.pki.Server(2), PeerOf: wiretest.PeerOf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tickets := tcp.NewTickets()
+	s, err := tcp.NewServer(ep, n.pool, tcp.ServerConfig{Tickets: tickets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws.Handle(wire.MethodShardTicket, wire.RoleNode, tickets.Handler())
+	ws.HandleConn(wire.ALPNShard, s.ServeConn)
+	ws.HandlePlain(tcp.PlainMagic, s.ServePlain)
+	l, err := net.Listen("tcp", n.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- ws.Serve(l) }()
+	t.Cleanup(func() {
+		ws.Close()
+		<-served
+	})
+}

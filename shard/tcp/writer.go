@@ -91,7 +91,7 @@ func (w *writer) Append(ctx context.Context, buf *shard.Buf, data []byte, crcs [
 		}
 		return nil
 	}
-	return w.flush(ctx, op, false)
+	return w.flush(ctx, op)
 }
 
 func (w *writer) hold(data []byte, crcs []uint32, ms uint32) {
@@ -101,34 +101,57 @@ func (w *writer) hold(data []byte, crcs []uint32, ms uint32) {
 	w.held = append(w.held, piece{from, len(w.meta), data})
 }
 
-// flush sends what is held: with the create frame in front the first time, with the commit frame behind when commit.
-func (w *writer) flush(ctx context.Context, op string, commit bool) error {
-	if w.answer != nil {
-		select {
-		case e := <-w.answer: // the server gave up early
-			w.answer = nil
-			if e.err == nil {
-				e.err = fmt.Errorf("%w: an acknowledgement before the commit", errFrame)
-			}
-			return w.finish(ctx, op, e.err)
-		default:
-		}
+// early looks whether the server has given up already, and ends the writer if so.
+func (w *writer) early(ctx context.Context, op string) error {
+	if w.answer == nil {
+		return nil
 	}
-	first := w.l == nil
-	if first {
-		l, err := w.p.checkout(ctx, false)
-		if err != nil {
-			return w.fail(err)
+	select {
+	case e := <-w.answer:
+		w.answer = nil
+		if e.err == nil {
+			e.err = fmt.Errorf("%w: an acknowledgement before the commit", errFrame)
 		}
-		w.l = l
+		return w.finish(ctx, op, e.err)
+	default:
+		return nil
+	}
+}
+
+// connect makes sure that there is a link, tied to Create's context; first says that nothing was sent on it.
+func (w *writer) connect(ctx context.Context) (first bool, err error) {
+	if w.l != nil {
+		return false, nil
+	}
+	l, err := w.p.checkout(ctx, false)
+	if err != nil {
+		return false, w.fail(err)
+	}
+	w.l, w.unbind = l, func() bool { return true }
+	if w.ctx.Done() != nil && w.ctx != ctx { // begin ties it to ctx
 		w.unbind = context.AfterFunc(w.ctx, l.close)
+	}
+	return true, nil
+}
+
+// flush sends what is held, with the create frame in front the first time.
+func (w *writer) flush(ctx context.Context, op string) error {
+	if err := w.early(ctx, op); err != nil {
+		return err
+	}
+	first, err := w.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if first && w.ctx == ctx && w.ctx.Done() != nil { // the stream lives on after this call
+		w.unbind = context.AfterFunc(w.ctx, w.l.close)
 	}
 	l := w.l
 	stop := l.begin(ctx, w.p.c.cfg.OpTimeout)
-	if !first && w.answer != nil {
+	if !first {
 		l.conn.SetReadDeadline(time.Time{}) // the answer comes when it comes; only Commit waits for it
 	}
-	err := l.write(w.frames(ctx, first, commit))
+	err = l.write(w.frames(ctx, first, false))
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -136,7 +159,7 @@ func (w *writer) flush(ctx context.Context, op string, commit bool) error {
 	if err != nil {
 		return w.finish(ctx, op, err)
 	}
-	if first && !commit {
+	if first {
 		l.conn.SetReadDeadline(time.Time{})
 		w.listen()
 	}
@@ -207,11 +230,21 @@ func (w *writer) Commit(ctx context.Context) (shard.Ack, error) {
 	case w.ctx.Err() != nil:
 		return shard.Ack{}, w.fail(oerr.E(op, oerr.KindOf(w.ctx.Err()), w.ctx.Err()))
 	}
-	if err := w.flush(ctx, op, true); err != nil {
+	if err := w.early(ctx, op); err != nil {
+		return shard.Ack{}, err
+	}
+	first, err := w.connect(ctx)
+	if err != nil {
 		return shard.Ack{}, err
 	}
 	l := w.l
 	stop := l.begin(ctx, w.p.c.cfg.OpTimeout)
+	err = l.write(w.frames(ctx, first, true))
+	w.release()
+	if err != nil {
+		stop()
+		return shard.Ack{}, w.finish(ctx, op, err)
+	}
 	var e ending
 	if w.answer == nil {
 		e = readEnding(l)
