@@ -7,7 +7,6 @@ import (
 	"objstore/cluster/pki"
 	"objstore/internal/ident"
 	"objstore/internal/oerr"
-	"objstore/metadata/host"
 )
 
 // Init returns the first command of a new cluster. The CA key in it is sealed with sealKey, which stands only in the
@@ -98,14 +97,4 @@ func fillMembers(reply *pki.JoinReply, v *View) {
 			reply.Nodes = append(reply.Nodes, pki.JoinNode{Node: id, Internode: n.Internode, Gossip: n.Gossip})
 		}
 	}
-}
-
-// Group0Replica returns the replica of group 0 that a node has or is to have: on its first active drive.
-func Group0Replica(v *View, n ident.Node) (Replica, bool) {
-	for _, id := range sortedKeys(v.Drives) {
-		if d := v.Drives[id]; d.Node == n && d.State == DriveActive {
-			return Replica{ID: host.ReplicaID(id, d.Incarnation), Node: n, Drive: id}, true
-		}
-	}
-	return Replica{}, false
 }

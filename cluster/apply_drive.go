@@ -21,7 +21,7 @@ func (s *State) applyAddDrive(cmd *Command) CommandResult {
 	if d.UUID.IsZero() || !drivePath(d.Path) {
 		return refuse(oerr.InvalidArgument, "add drive: uuid %s, path %s: expected a random uuid and a clean absolute path", d.UUID, quoteShort(d.Path))
 	}
-	if d.ID != 0 || d.State != DriveActive || d.Incarnation > 1 {
+	if d.ID != 0 || d.State != DriveActive || d.Incarnation > 1 || d.NoMeta {
 		return refuse(oerr.InvalidArgument, "add drive %s: number, state and incarnation are handed out, not asked for", d.Path)
 	}
 	if id, ok := s.uuids[d.UUID]; ok {
@@ -90,6 +90,7 @@ func (s *State) applyDriveState(cmd *Command) CommandResult {
 	if old.State != d.State {
 		next := *old
 		next.State = d.State
+		next.NoMeta = next.NoMeta || d.State == DriveFenced
 		s.putDrive(&next)
 	}
 	return CommandResult{Drive: d.ID}
@@ -108,7 +109,7 @@ func (s *State) newIncarnation(old, d *Drive) CommandResult {
 		return refuse(oerr.InvalidArgument, "drive state: drive %d: path %s is not clean and absolute", d.ID, quoteShort(d.Path))
 	}
 	next := *old
-	next.Incarnation, next.UUID, next.State = d.Incarnation, d.UUID, DriveActive
+	next.Incarnation, next.UUID, next.State, next.NoMeta = d.Incarnation, d.UUID, DriveActive, false
 	if d.Path != "" {
 		next.Path = d.Path
 	}

@@ -28,6 +28,7 @@ type fakeRaft struct {
 	faults  bool
 	changed map[ident.Group]int // changes since the last check
 	s       *State
+	gone    map[ident.Group]map[uint64]bool
 	bad     error
 }
 
@@ -35,7 +36,7 @@ const fakeCommit = 1000
 
 func newFakeRaft(seed uint64, s *State) *fakeRaft {
 	f := &fakeRaft{r: rand.New(rand.NewPCG(seed, 3)), groups: map[ident.Group][]host.Member{}, match: map[ident.Group]map[uint64]uint64{},
-		leader: map[ident.Group]uint64{}, changed: map[ident.Group]int{}, s: s}
+		leader: map[ident.Group]uint64{}, changed: map[ident.Group]int{}, gone: map[ident.Group]map[uint64]bool{}, s: s}
 	f.adopt()
 	return f
 }
@@ -47,7 +48,7 @@ func (f *fakeRaft) adopt() {
 		if f.groups[id] != nil {
 			continue
 		}
-		f.match[id] = map[uint64]uint64{}
+		f.match[id], f.gone[id] = map[uint64]uint64{}, map[uint64]bool{}
 		for _, r := range v.Groups[id].Founders {
 			f.groups[id] = append(f.groups[id], host.Member{Replica: r.ID, Node: r.Node})
 			f.match[id][r.ID] = fakeCommit
@@ -94,7 +95,7 @@ func (f *fakeRaft) change(g ident.Group, do func() error) error {
 			}
 		}
 	}
-	if fit*2 <= voters {
+	if fit*2 <= voters && g != 0 {
 		f.bad = errors.Join(f.bad, fmt.Errorf("group %d has %d fit voters of %d: no majority", g, fit, voters))
 	}
 	if fault == 1 {
@@ -105,6 +106,9 @@ func (f *fakeRaft) change(g ident.Group, do func() error) error {
 
 func (f *fakeRaft) AddLearner(_ context.Context, g ident.Group, m host.Member) error {
 	return f.change(g, func() error {
+		if f.gone[g][m.Replica] {
+			return fmt.Errorf("group %d: replica %#x comes back after it left", g, m.Replica)
+		}
 		for _, have := range f.groups[g] {
 			if have.Replica == m.Replica {
 				return fmt.Errorf("group %d: replica %#x added twice", g, m.Replica)
@@ -137,6 +141,7 @@ func (f *fakeRaft) Remove(_ context.Context, g ident.Group, id uint64) error {
 		for i, m := range f.groups[g] {
 			if m.Replica == id {
 				f.groups[g] = append(append([]host.Member(nil), f.groups[g][:i]...), f.groups[g][i+1:]...)
+				f.gone[g][id] = true
 				if f.leader[g] == id {
 					f.leader[g] = f.groups[g][0].Replica
 				}
@@ -205,11 +210,11 @@ func pass(t *testing.T, c *Controller, f *fakeRaft, n int) {
 func checkMembership(v *View, f *fakeRaft) error {
 	for id, g := range v.Groups {
 		voters, where := 0, map[ident.Node]int{}
-		if len(g.Replicas) != len(f.groups[id]) {
+		if len(g.Replicas) != len(f.groups[id]) || len(g.Replicas) > len(g.Founders)+1 && id != 0 {
 			return fmt.Errorf("group %d: recorded %+v, Raft has %+v", id, g.Replicas, f.groups[id])
 		}
 		for _, r := range g.Replicas {
-			if !fit(v, r) {
+			if !fit(v, r) && (id != 0 || !fitGroup0(v, r)) {
 				return fmt.Errorf("group %d: replica %+v is on a drive that is %s", id, r, v.Drives[r.Drive].State)
 			}
 			if where[r.Node]++; where[r.Node] > 1 && domainUnit(v) == unitNode {
@@ -221,9 +226,9 @@ func checkMembership(v *View, f *fakeRaft) error {
 		}
 		want := len(g.Founders)
 		if id == 0 {
-			want = Group0Voters(activeNodes(v), v.Profile)
-			if len(g.Replicas) != activeNodes(v) {
-				return fmt.Errorf("group 0 has %d replicas on %d nodes", len(g.Replicas), activeNodes(v))
+			want = Group0Voters(memberNodes(v), v.Profile)
+			if len(g.Replicas) != memberNodes(v) {
+				return fmt.Errorf("group 0 has %d replicas on %d nodes", len(g.Replicas), memberNodes(v))
 			}
 		}
 		if voters != want {
@@ -306,6 +311,64 @@ func TestReplicasOfFailedDrivesAreReplacedOneAtATime(t *testing.T) {
 		pass(t, c, f, 60)
 		if err := checkMembership(d.s.View(), f); err != nil {
 			t.Fatalf("OBJ_TEST_SEED=%d: drive %d failed: %v", base+i, bad, err)
+		}
+	}
+}
+
+// TestAReplicaIDThatLeftNeverComesBack fences, activates and formats drives again, one at a time, over and over.
+func TestAReplicaIDThatLeftNeverComesBack(t *testing.T) {
+	base := seedOf(t)
+	for i := range uint64(40) {
+		r := rand.New(rand.NewPCG(base+i, 11))
+		d := formed(t, 5, 2)
+		f := newFakeRaft(base+i, d.s)
+		c := controllerOf(t, d, f, nil)
+		settle := func(what string, id ident.Drive) {
+			f.faults = true
+			for range 300 {
+				if checkMembership(d.s.View(), f) == nil {
+					return
+				}
+				pass(t, c, f, 1)
+			}
+			t.Fatalf("OBJ_TEST_SEED=%d: %s drive %d: %v", base+i, what, id, checkMembership(d.s.View(), f))
+		}
+		settle("before", 0)
+		var tainted ident.Drive
+		for n := range 8 {
+			dr := *d.s.View().Drives[ident.Drive(1+r.IntN(10))]
+			if dr.NoMeta {
+				continue
+			}
+			d.ok(Command{Op: OpDriveState, Drive: &Drive{ID: dr.ID, Incarnation: dr.Incarnation, State: DriveFenced}})
+			settle("fenced", dr.ID)
+			d.ok(Command{Op: OpDriveState, Drive: &Drive{ID: dr.ID, Incarnation: dr.Incarnation, State: DriveActive}})
+			settle("activated", dr.ID)
+			if old := d.s.View().Drives[tainted]; old != nil {
+				d.ok(Command{Op: OpDriveState, Drive: &Drive{ID: old.ID, Incarnation: old.Incarnation + 1, UUID: testID(1000*int(i) + n)}})
+				settle("formatted", old.ID)
+			}
+			tainted = dr.ID
+		}
+	}
+}
+
+func TestANodeWhoseOnlyDriveIsFencedStillFollowsGroupZero(t *testing.T) {
+	d := formed(t, 4, 1)
+	f := newFakeRaft(1, d.s)
+	c := controllerOf(t, d, f, nil)
+	pass(t, c, f, 20)
+	before := fmt.Sprint(f.groups[0])
+	d.ok(Command{Op: OpDriveState, Drive: &Drive{ID: 2, Incarnation: 1, State: DriveFenced}})
+	pass(t, c, f, 40)
+	if after := fmt.Sprint(f.groups[0]); after != before {
+		t.Fatalf("group 0 was %s, became %s", before, after)
+	}
+	for id := ident.Group(1); id <= DefaultGroupCount; id++ {
+		for _, m := range f.groups[id] {
+			if m.Node == 2 {
+				t.Fatalf("group %d is still on the fenced drive: %+v", id, f.groups[id])
+			}
 		}
 	}
 }

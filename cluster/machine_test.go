@@ -114,6 +114,25 @@ func TestTheMachineNoticesRowsThatASnapshotReplaced(t *testing.T) {
 	}
 }
 
+func TestApplyNoticesThatItsRowsAreOthers(t *testing.T) {
+	rows, last := formedRows(t)
+	behind := newMemRows()
+	m := NewMachine(MachineConfig{})
+	cmd := initCommand(1)
+	cmd.RequestID = testID(1)
+	if _, err := m.Apply(behind, 0, 1, encoded(t, cmd)); err != nil {
+		t.Fatal(err)
+	}
+	// A snapshot has replaced the rows: the cache of index 1 must not be used for them.
+	res, err := m.Apply(rows, 0, last+1, encoded(t, Command{Op: OpCreateBucket, RequestID: testID(9), Bucket: "abc", BucketID: testID(10), Owner: "root"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r, err := DecodeResult(res); err != nil || r.Code != 0 {
+		t.Fatalf("answered %+v, %v", r, err)
+	}
+}
+
 func TestAnEntryThatWasAppliedIsNotAppliedAgain(t *testing.T) {
 	rows, last := formedRows(t)
 	m := NewMachine(MachineConfig{})

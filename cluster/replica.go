@@ -81,7 +81,8 @@ func caughtUp(st host.GroupStatus, id uint64) bool {
 }
 
 // planMetaGroup keeps as many fit voters as the group was formed with: a replica on a drive that is fenced, removed or
-// formatted again is replaced on another, its voter leaving only after the new one votes.
+// formatted again is replaced on another, its voter leaving only after the new one votes. A learner that is not needed
+// any more stays as a spare: were it removed, its id could not come back.
 func planMetaGroup(v *View, g *Group, actual []Replica, st host.GroupStatus) step {
 	var good int
 	var bad, learner *Replica
@@ -100,11 +101,11 @@ func planMetaGroup(v *View, g *Group, actual []Replica, st host.GroupStatus) ste
 	switch {
 	case bad != nil && (bad.Learner || good >= want):
 		return step{kind: stepRemove, replica: *bad}
-	case learner != nil && good >= want:
-		return step{kind: stepRemove, replica: *learner} // nobody waits for it
+	case good >= want:
+		return step{}
 	case learner != nil && caughtUp(st, learner.ID):
 		return step{kind: stepPromote, replica: *learner}
-	case learner != nil || good >= want:
+	case learner != nil:
 		return step{}
 	}
 	if r, ok := replacement(v, actual); ok {
@@ -125,7 +126,7 @@ func replacement(v *View, actual []Replica) (Replica, bool) {
 	var best *Drive
 	for _, id := range sortedKeys(v.Drives) {
 		d := v.Drives[id]
-		if !fit(v, replicaOn(d)) || best != nil && load[id] >= load[best.ID] {
+		if d.NoMeta || !fit(v, replicaOn(d)) || best != nil && load[id] >= load[best.ID] {
 			continue
 		}
 		taken := slices.ContainsFunc(actual, func(r Replica) bool {
@@ -147,28 +148,23 @@ func replacement(v *View, actual []Replica) (Replica, bool) {
 	return r, true
 }
 
-// planGroup0 gives every node a replica of group 0, on its first active drive, and makes the first of them voters.
+// planGroup0 gives every node a replica of group 0, on its first active drive, and makes the first of them voters. A node
+// whose drives are all fenced keeps the replica it has: it would be blind without.
 func planGroup0(v *View, actual []Replica, st host.GroupStatus) step {
-	want := Group0Voters(activeNodes(v), v.Profile)
-	good, missing := 0, Replica{}
-	var bad, promote, extra *Replica
+	want := Group0Voters(memberNodes(v), v.Profile)
+	good := 0
+	var bad, promote *Replica
 	for i := range actual {
 		r := &actual[i]
 		switch {
-		case !fit(v, *r) && (bad == nil || r.Learner):
-			bad = r
-		case !fit(v, *r):
+		case !fitGroup0(v, *r):
+			if bad == nil || r.Learner {
+				bad = r
+			}
 		case !r.Learner:
 			good++
-			extra = r
 		case caughtUp(st, r.ID) && (promote == nil || r.Node < promote.Node):
 			promote = r
-		}
-	}
-	for _, n := range sortedKeys(v.Nodes) {
-		if r, ok := Group0Replica(v, n); ok && missing.ID == 0 && !v.Nodes[n].Removed && !slices.ContainsFunc(actual, func(a Replica) bool { return a.Node == n && fit(v, a) }) {
-			missing = r
-			missing.Learner = true
 		}
 	}
 	switch {
@@ -176,12 +172,52 @@ func planGroup0(v *View, actual []Replica, st host.GroupStatus) step {
 		return step{kind: stepRemove, replica: *bad}
 	case good < want && promote != nil:
 		return step{kind: stepPromote, replica: *promote}
-	case missing.ID != 0:
-		return step{kind: stepAdd, replica: missing}
-	case good > want && bad == nil && extra != nil && extra.ID != st.Leader:
-		return step{kind: stepRemove, replica: *extra} // comes back as a learner
+	}
+	for _, n := range sortedKeys(v.Nodes) {
+		r, ok := Group0Replica(v, n)
+		if ok && !slices.ContainsFunc(actual, func(a Replica) bool { return a.Node == n && fitGroup0(v, a) }) {
+			r.Learner = true
+			return step{kind: stepAdd, replica: r}
+		}
 	}
 	return step{}
+}
+
+// fitGroup0 is fit, but a replica on a fenced drive may stay as long as its node has no drive to move it to.
+func fitGroup0(v *View, r Replica) bool {
+	if fit(v, r) {
+		return true
+	}
+	d, n := v.Drives[r.Drive], v.Nodes[r.Node]
+	if d == nil || n == nil || n.Removed || d.State != DriveFenced || host.ReplicaID(d.ID, d.Incarnation) != r.ID {
+		return false
+	}
+	_, other := Group0Replica(v, r.Node)
+	return !other
+}
+
+// Group0Replica returns the replica of group 0 that a node is to get: on its first drive that may have one.
+func Group0Replica(v *View, n ident.Node) (Replica, bool) {
+	if node := v.Nodes[n]; node == nil || node.Removed {
+		return Replica{}, false
+	}
+	for _, id := range sortedKeys(v.Drives) {
+		if d := v.Drives[id]; d.Node == n && d.State == DriveActive && !d.NoMeta {
+			return replicaOn(d), true
+		}
+	}
+	return Replica{}, false
+}
+
+// memberNodes counts the members that have a drive, fenced ones included.
+func memberNodes(v *View) int {
+	with := map[ident.Node]bool{}
+	for _, d := range v.Drives {
+		if n := v.Nodes[d.Node]; d.State != DriveRemoved && n != nil && !n.Removed {
+			with[d.Node] = true
+		}
+	}
+	return len(with)
 }
 
 // readyToForm reports whether the expected nodes have drives and follow group 0: a node that joined and never started
@@ -193,7 +229,7 @@ func readyToForm(v *View, st host.GroupStatus) bool {
 	following := 0
 	for _, id := range sortedKeys(v.Nodes) {
 		r, ok := Group0Replica(v, id)
-		if ok && !v.Nodes[id].Removed && (r.ID == st.Leader || caughtUp(st, r.ID)) {
+		if ok && (r.ID == st.Leader || caughtUp(st, r.ID)) {
 			following++
 		}
 	}

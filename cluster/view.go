@@ -80,6 +80,9 @@ type Drive struct {
 	State       DriveState        `json:"state"`
 	Path        string            `json:"path"`     // on its node
 	Capacity    uint64            `json:"capacity"` // bytes
+	// NoMeta: this incarnation was fenced once. It gets no new metadata replica, whatever its state is now: a replica id
+	// (drive and incarnation) that left a group must never come back to it, it may have forgotten its vote.
+	NoMeta bool `json:"no_meta,omitempty"`
 }
 
 // PG is a placement group: shard i of its blobs is on Drives[i].

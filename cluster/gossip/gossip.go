@@ -52,6 +52,8 @@ type Config struct {
 	// OnChange hears of each change, from one goroutine at a time. It must not block and not call Close.
 	OnChange func(node ident.Node, alive bool)
 	Log      *slog.Logger // memberlist's own log; nil drops it
+	// Refused hears of each packet or stream that came from no member. It must not block; nil drops it.
+	Refused func()
 	// Transport replaces the network in tests.
 	Transport memberlist.Transport
 }
@@ -157,7 +159,7 @@ func (g *Gossip) memberlistConfig() (*memberlist.Config, error) {
 	c.EnableCompression = false // messages are tiny
 	d := delegate{g}
 	c.Delegate, c.Events, c.Alive = d, d, d
-	c.Logger = log.New(logWriter{cfg.Log}, "", 0)
+	c.Logger = log.New(logWriter{to: cfg.Log, refused: cfg.Refused}, "", 0)
 	return c, nil
 }
 

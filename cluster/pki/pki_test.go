@@ -103,7 +103,11 @@ func TestOnlyANodeOfThisClusterGetsThrough(t *testing.T) {
 	noCert := func(proto string) *tls.Config {
 		return &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{proto}, InsecureSkipVerify: true}
 	}
-	withProto := func(c *tls.Config, protos ...string) *tls.Config { c.NextProtos = protos; c.VerifyConnection = nil; return c }
+	withProto := func(c *tls.Config, protos ...string) *tls.Config {
+		c.NextProtos = protos
+		c.VerifyConnection = nil
+		return c
+	}
 	for _, c := range []struct {
 		name   string
 		client *tls.Config
