@@ -1,5 +1,3 @@
-// Package object is the engine a gateway runs: put, get, list, multipart, copy. It knows no HTTP. Bodies are erasure
-// coded and streamed with bounded memory; metadata goes through metadata/router, shards through shard.Dialer.
 package object
 
 import (

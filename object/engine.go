@@ -119,7 +119,8 @@ type Deps struct {
 	Cluster cluster.Source
 	Dialer  shard.Dialer
 	Buckets Buckets
-	// Pool is the engine's alone. Half of its budget is for puts, three eighths for reads, the rest for rebuilding.
+	// Pool is the engine's alone. Half of its budget is for puts, 5/16 for reads, 3/16 for rebuilding.
+	// A streamed put takes three stripes of n MiB each, rounded up to a power of two.
 	Pool *shard.Pool
 
 	Alive      func(ident.Node) bool                 // a hint; nil: all nodes
@@ -182,7 +183,7 @@ func New(cfg Config, deps Deps) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg.withDefaults(), d: deps, land: make(chan landing, maxLandings), jobs: make(chan struct{}, maxBackground)}
 	budget := deps.Pool.Budget()
-	e.admit.put, e.admit.read, e.admit.rebuild = newGate(budget/2), newGate(budget/8*3), newGate(budget/8)
+	e.admit.put, e.admit.read, e.admit.rebuild = newGate(budget/2), newGate(budget/16*5), newGate(budget/16*3)
 	e.late.max, e.late.maxBytes = e.cfg.LateCount, budget/4
 	e.bad.queue = make(chan badShard, maxReports)
 	e.ctx, e.cancel = context.WithCancel(context.Background())

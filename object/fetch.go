@@ -6,7 +6,6 @@ import (
 	"io"
 	"time"
 
-	"objstore/erasure"
 	"objstore/internal/oerr"
 	"objstore/shard"
 )
@@ -178,8 +177,7 @@ func (f *fetch) ask(i int, l *lease, region int, lo, hi int64) {
 		r.kept, r.keptLo = r.data, r.lo
 	}
 	r.state, r.late, r.lo, r.hi, r.began = readOpen, false, lo, hi, time.Now()
-	base := region*f.size() + int(lo-f.lo)
-	r.data = l.buf.B[base : base+int(hi-lo) : base+int(hi-lo)]
+	r.data = f.region(l, region)[lo-f.lo : hi-f.lo : hi-f.lo]
 	f.open++
 	l.retain()
 	go f.read(i, l, r.lo, r.data, r.began)
@@ -318,11 +316,7 @@ func (f *fetch) askNext() bool {
 	if r := &f.reads[best]; f.src.g.K == 1 && !f.mainUsed() {
 		// Any shard is the body: the first that is asked takes the only region.
 	} else if r.needed && r.state == readIdle && f.src.g.K > 1 {
-		for i := range best {
-			if f.reads[i].needed {
-				region++
-			}
-		}
+		region = f.mainRegion(best)
 	} else if err := f.takeRebuild(); err != nil {
 		return false
 	} else {
@@ -339,17 +333,6 @@ func (f *fetch) mainUsed() bool {
 		}
 	}
 	return false
-}
-
-// takeRebuild gets the memory for rebuilding. It has a gate of its own: fetches that hold reading memory wait here, and
-// those that hold this memory wait for nothing but drives.
-func (f *fetch) takeRebuild() error {
-	if f.rebuild != nil {
-		return nil
-	}
-	var err error
-	f.rebuild, err = f.e.take(f.ctx, f.e.admit.rebuild, f.src.g.N()*f.size())
-	return err
 }
 
 // nextLate returns how long it is until the next open read is late.
@@ -381,52 +364,6 @@ func (f *fetch) markLate(now time.Time) bool {
 		f.e.d.OnEvent(Event{Kind: EventHedged, Blob: f.src.blob.ID, Index: uint8(i), Drive: t.ref.Drive})
 	}
 	return found
-}
-
-// finish rebuilds what is missing.
-func (f *fetch) finish() error {
-	n, k := f.src.g.N(), int(f.src.g.K)
-	want := make([]bool, erasure.MaxShards)[:n]
-	missing := false
-	for i := range k {
-		if f.reads[i].needed && !f.reads[i].served() {
-			want[i], missing = true, true
-		}
-	}
-	if !missing {
-		return nil
-	}
-	if k == 1 { // another copy of the same bytes
-		for i := range f.reads {
-			if f.reads[i].state == readGood {
-				f.reads[0].data, f.reads[0].lo = f.reads[i].data, f.reads[i].lo
-				return nil
-			}
-		}
-	}
-	if err := f.takeRebuild(); err != nil {
-		return err
-	}
-	cells := make([][]byte, n)
-	size := f.size()
-	for i := range f.reads {
-		switch r := &f.reads[i]; {
-		case r.state == readGood && f.whole(r):
-			cells[i] = r.data
-		case want[i]:
-			cells[i] = f.rebuild.buf.B[i*size : i*size : (i+1)*size]
-		}
-	}
-	if err := f.src.codec.Reconstruct(cells, want); err != nil {
-		return oerr.E("object.rebuild", oerr.Internal, err)
-	}
-	for i := range k {
-		if want[i] {
-			f.reads[i].data, f.reads[i].lo = cells[i], f.lo
-		}
-	}
-	f.e.d.OnEvent(Event{Kind: EventDegraded, Blob: f.src.blob.ID})
-	return nil
 }
 
 // writeTo writes the window's body bytes in order.

@@ -41,7 +41,7 @@ func (e *Engine) targets(v *cluster.View, pg ident.PG, blob ident.ID, n int) ([]
 			node:  d.Node,
 			ref:   shard.Ref{Drive: id, Incarnation: d.Incarnation, Epoch: v.Epoch, Blob: blob, Index: uint8(i)},
 			stat:  e.drives.get(id),
-			alive: e.d.Alive(d.Node),
+			alive: d.State != cluster.DriveRemoved && e.d.Alive(d.Node),
 		}
 	}
 	return ts, nil

@@ -61,6 +61,11 @@ func (a *attempt) finishLate(announce bool) {
 					Drive: o.ack.Drive, Incarnation: o.ack.Incarnation, Digest: o.ack.Digest})
 			}
 		case <-timer.C:
+			for i := range a.targets {
+				if waiting[i] {
+					a.targets[i].stat.failed(context.DeadlineExceeded, time.Now())
+				}
+			}
 			a.cancel() // the outcomes come now: calls end with their context
 		case <-closing:
 			a.cancel()

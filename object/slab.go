@@ -112,14 +112,18 @@ func (s *slab) fill(r io.Reader) error {
 	return nil
 }
 
-// encode computes the parity, one block of all shards after the other, so that a block is in the cache for its checksum.
+// encodeStep is how much of each shard is encoded at one time, in bytes: whole blocks, few enough that they are in the
+// cache for their checksums, and enough to pay for the codec's allocation.
+const encodeStep = 2 * shard.BlockSize
+
+// encode computes the parity and all checksums.
 func (s *slab) encode(c *erasure.Codec, blob ident.ID) error {
 	n := s.g.N()
 	s.crcs = newCRCs(n, s.per)
 	first := uint64(s.first) * uint64(s.g.CellSize) / shard.BlockSize
 	var cells [erasure.MaxShards][]byte
-	for off := 0; off < s.per; off += shard.BlockSize {
-		end := min(off+shard.BlockSize, s.per)
+	for off := 0; off < s.per; off += encodeStep {
+		end := min(off+encodeStep, s.per)
 		for i := range n {
 			cells[i] = s.region(i)[off:end]
 		}
@@ -127,9 +131,9 @@ func (s *slab) encode(c *erasure.Codec, blob ident.ID) error {
 			return oerr.E("object.encode", oerr.Internal, err)
 		}
 		for i := range n {
-			s.crcs[i] = append(s.crcs[i], shard.BlockCRC(blob, uint8(i), first, cells[i]))
+			s.crcs[i] = shard.AppendCRCs(s.crcs[i], blob, uint8(i), first, cells[i])
 		}
-		first++
+		first += encodeStep / shard.BlockSize
 	}
 	return nil
 }

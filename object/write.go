@@ -127,6 +127,10 @@ func (e *Engine) newAttempt(ctx context.Context, spec blobSpec, length int64) (*
 	if slabs > 2 && slabs*weight > e.admit.put.size {
 		slabs = 2 // a wide profile on a small pool: still one to fill and one on its way
 	}
+	if slabs*weight > e.admit.put.size {
+		return nil, oerr.Errorf("object.admit", oerr.Unavailable, "profile %s needs %d bytes of buffers for a put, this node has %d",
+			g.Profile, slabs*weight, e.admit.put.size)
+	}
 	lease, err := e.admit.put.enter(ctx, slabs*weight, e.cfg.AdmitTimeout)
 	if err != nil {
 		return nil, err
