@@ -8,7 +8,7 @@ SHELL   := bash
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-BUILD   := $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+BUILD   := $(GO) build -ldflags '$(LDFLAGS)'
 
 # The version comes from git describe above; stamping would fail where git distrusts the folder's owner.
 export GOFLAGS += -buildvcs=false

@@ -233,7 +233,7 @@ func TestEverySourceBecomesMetrics(t *testing.T) {
 		Groups:  func() []GroupStats { return []GroupStats{{Group: 0, Leader: true}, {Group: 3}} },
 		Hosts:   func() []HostStats { return []HostStats{{Drive: 1, Proposals: 9}} },
 		Cluster: func() ClusterStats { return ClusterStats{Nodes: 4} },
-		Repair:  func() RepairStats { return RepairStats{Pending: 2} },
+		Repair:  func() RepairStats { return RepairStats{Pending: 2, Rebuilt: 3} },
 		Memory:  func() []PoolStats { return []PoolStats{{Pool: "put", BudgetBytes: 1}} },
 	}.Register(reg)
 	if err != nil {
@@ -251,7 +251,7 @@ func TestEverySourceBecomesMetrics(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"s3_requests_in_flight", "shard_bytes_total", "drive_fenced", "drive_free_bytes", "meta_leader", "meta_proposals_total",
-		"cluster_nodes", "repair_pending", "shard_buffer_budget_bytes", "cluster_info"} {
+		"cluster_nodes", "repair_pending", "repair_done_total", "shard_buffer_budget_bytes", "cluster_info"} {
 		if got["objstore_"+name] == "" {
 			t.Errorf("no objstore_%s", name)
 		}
@@ -269,19 +269,14 @@ func TestRequestsAreCountedByOperationAndStatus(t *testing.T) {
 	m.S3("PutObject", 200, 10, 0, time.Millisecond)
 	m.S3("GetObject", 503, 0, 5, time.Second)
 	m.S3End()
-	m.ShardError("get", "corrupt")
 	m.ConnectionRefused("magic")
-	m.RepairDone("repaired")
-	m.Verified("ok")
-	m.Abandoned()
 	m.Event("x")
 	h, _ := New(Config{Metrics: reg, Settings: config.Default(), Authenticate: func(*http.Request) error { return nil }}, &fakeNode{})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{`objstore_s3_requests_total{code="200",op="PutObject"} 2`, `objstore_s3_received_bytes_total{op="PutObject"} 20`,
 		`objstore_s3_requests_total{code="503",op="GetObject"} 1`, `objstore_s3_request_seconds_count{op="PutObject"} 2`, `objstore_s3_requests_in_flight 0`,
-		`objstore_shard_errors_total{kind="corrupt",op="get"} 1`, `objstore_cluster_connections_refused_total{reason="magic"} 1`,
-		`objstore_repair_done_total{outcome="repaired"} 1`, `objstore_repair_verified_shards_total{state="ok"} 1`, "go_goroutines"} {
+		`objstore_cluster_events_total{event="x"} 1`, `objstore_cluster_connections_refused_total{reason="magic"} 1`, "go_goroutines"} {
 		if !strings.Contains(w.Body.String(), line) {
 			t.Errorf("no line %q", line)
 		}

@@ -72,11 +72,19 @@ type ClusterStats struct {
 	Buckets    int
 }
 
-// RepairStats are what the repair worker last knew of the rows of the groups that this node leads.
+// RepairStats are what the repair worker last knew of the rows of the groups that this node leads, and what it has done
+// since the process started.
 type RepairStats struct {
 	Pending int64
 	Lost    int64
 	Garbage int64
+
+	Landed, Rebuilt, Superseded uint64 // repair rows that ended well
+	GivenUp                     uint64 // repair rows that ended lost
+	Failed                      uint64 // tries that will be made again
+	GarbageBlobs                uint64 // deleted blobs removed from all drives
+	Orphans                     uint64 // blobs abandoned
+	Verified, Bad               uint64 // shards that the background check read; of those found bad
 }
 
 // PoolStats are one buffer pool's.
@@ -126,6 +134,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		e.gauge("repair_pending", "Repair rows of the groups that this node leads.", float64(v.Pending))
 		e.gauge("repair_lost", "Shards that cannot be rebuilt, in those groups.", float64(v.Lost))
 		e.gauge("repair_garbage", "Deleted blobs whose shards are still to be removed, in those groups.", float64(v.Garbage))
+		for _, o := range []struct {
+			outcome string
+			n       uint64
+		}{{"landed", v.Landed}, {"rebuilt", v.Rebuilt}, {"superseded", v.Superseded}, {"lost", v.GivenUp}, {"failed", v.Failed}} {
+			e.counter("repair_done_total", "Repair rows worked off, by outcome; a failed one is tried again.", float64(o.n), "outcome", o.outcome)
+		}
+		e.counter("repair_garbage_blobs_total", "Deleted blobs whose shards were removed.", float64(v.GarbageBlobs))
+		e.counter("repair_orphan_blobs_total", "Blobs without a reference that were abandoned.", float64(v.Orphans))
+		e.counter("repair_verified_shards_total", "Shards that the background check read.", float64(v.Verified))
+		e.counter("repair_bad_shards_total", "Shards that the background check found missing or corrupt.", float64(v.Bad))
 	}
 	if c.s.Memory != nil {
 		for _, p := range c.s.Memory() {

@@ -19,12 +19,8 @@ type Metrics struct {
 
 	shardBytes *prometheus.CounterVec
 	shardOps   *prometheus.CounterVec
-	shardErrs  *prometheus.CounterVec
 
 	wireRefused *prometheus.CounterVec
-	repairDone  *prometheus.CounterVec
-	verified    *prometheus.CounterVec
-	abandoned   prometheus.Counter
 	events      *prometheus.CounterVec
 
 	s3Cache    sync.Map // s3Labels → *s3Counters
@@ -71,15 +67,11 @@ func NewMetrics(reg prometheus.Registerer, runtime bool) (*Metrics, error) {
 		inFlight:    prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "objstore", Name: "s3_requests_in_flight", Help: "S3 requests being served."}),
 		shardBytes:  counter("shard_bytes_total", "Shard bytes moved, each counted once, at the gateway.", "transport", "op"),
 		shardOps:    counter("shard_ops_total", "Shard transfers, counted at the gateway.", "transport", "op"),
-		shardErrs:   counter("shard_errors_total", "Shard transfers that failed, by kind.", "op", "kind"),
 		wireRefused: counter("cluster_connections_refused_total", "Internode connections closed for what they sent or who they were.", "reason"),
-		repairDone:  counter("repair_done_total", "Repair rows worked off, by outcome.", "outcome"),
-		verified:    counter("repair_verified_shards_total", "Shards read by the background check, by what was found.", "state"),
-		abandoned:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "objstore", Name: "repair_abandoned_blobs_total", Help: "Orphan blobs abandoned."}),
 		events:      counter("cluster_events_total", "Events of the engines, by name.", "event"),
 	}
-	all := []prometheus.Collector{m.s3Requests, m.s3Seconds, m.s3In, m.s3Out, m.inFlight, m.shardBytes, m.shardOps, m.shardErrs,
-		m.wireRefused, m.repairDone, m.verified, m.abandoned, m.events}
+	all := []prometheus.Collector{m.s3Requests, m.s3Seconds, m.s3In, m.s3Out, m.inFlight, m.shardBytes, m.shardOps,
+		m.wireRefused, m.events}
 	if runtime {
 		all = append(all, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
@@ -134,20 +126,8 @@ func (m *Metrics) Shard(transport, op string) *ShardCounter {
 // CountShard counts one transfer of n bytes: the object engine's hook.
 func (m *Metrics) CountShard(transport, op string, n int) { m.Shard(transport, op).Add(n) }
 
-// ShardError counts a failed transfer; kind is the oerr kind's name.
-func (m *Metrics) ShardError(op, kind string) { m.shardErrs.WithLabelValues(op, kind).Inc() }
-
 // ConnectionRefused counts an internode connection that was closed for a reason of this name.
 func (m *Metrics) ConnectionRefused(reason string) { m.wireRefused.WithLabelValues(reason).Inc() }
-
-// RepairDone counts repair rows by outcome: repaired, landed, superseded, absent, lost, failed.
-func (m *Metrics) RepairDone(outcome string) { m.repairDone.WithLabelValues(outcome).Inc() }
-
-// Verified counts shards that the background check read, by state.
-func (m *Metrics) Verified(state string) { m.verified.WithLabelValues(state).Inc() }
-
-// Abandoned counts orphan blobs that were given up.
-func (m *Metrics) Abandoned() { m.abandoned.Inc() }
 
 // Event counts an engine's event by its name. Names come from the code, never from a request.
 func (m *Metrics) Event(name string) { m.events.WithLabelValues(name).Inc() }

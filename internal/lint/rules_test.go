@@ -44,6 +44,7 @@ func TestEachRuleFindsItsExample(t *testing.T) {
 		{CheckState, "object/a.go", doc + "\nvar n = 1\n\nfunc f() { n++ }\n", "assigned to"},
 		{CheckState, "object/a.go", doc + "\nvar errX = errors.New(\"x\")\n", ""},
 		{CheckState, "object/a.go", doc + "\nvar names = [...]string{\"a\"}\n\nvar _ I = (*T)(nil)\n", ""},
+		{CheckState, "object/a.go", doc + "\nvar table = func() (t [256]bool) { return t }()\n", ""},
 		{CheckState, "object/a.go", doc + "\nvar pool = sync.Pool{}\n", ""},
 		{CheckState, "object/a.go", doc + "\n//go:embed x\nvar text string\n", ""},
 		{CheckState, "cmd/objstore/a.go", doc + "\nvar version string\n", ""},
@@ -53,6 +54,8 @@ func TestEachRuleFindsItsExample(t *testing.T) {
 		{CheckStyle, "object/a.go", long, fmt.Sprintf("%d lines", maxFunctionLines+2)},
 		{CheckStyle, "object/a.go", doc + strings.Repeat("\n// x\n", maxFileLines/2), "at most 600"},
 		{CheckStyle, "object/a_test.go", doc + "\nfunc f() { time.Sleep(1) }\n", "time.Sleep"},
+		{CheckStyle, "object/a_test.go", doc + "\nfunc f() {\n\tfor !g() {\n\t\ttime.Sleep(1)\n\t}\n}\n", "time.Sleep"},
+		{CheckStyle, "object/a_test.go", doc + "\nfunc f() {\n\tfor time.Now().Before(d) {\n\t\ttime.Sleep(1)\n\t}\n}\n", ""},
 		{CheckStyle, "object/a_test.go", doc + "\nimport _ \"testing/synctest\"\n\nfunc f() { time.Sleep(1) }\n", ""},
 
 		{CheckSettings, "internal/config/a.go", doc + "\ntype Settings struct{ Ignored bool }\n", "Ignored is read by nothing"},

@@ -93,6 +93,9 @@ func constantValue(e ast.Expr) bool {
 		if _, conversion := e.Fun.(*ast.ArrayType); conversion {
 			return true
 		}
+		if _, computed := e.Fun.(*ast.FuncLit); computed && len(e.Args) == 0 {
+			return true // a table that is filled in once
+		}
 		return slices.Contains(makers(), exprName(e.Fun))
 	}
 	return false

@@ -65,18 +65,54 @@ func (f *File) longFunctions() []Problem {
 	return out
 }
 
-// sleeps finds time.Sleep in a test: a test polls a condition under a deadline or runs in a synctest bubble, where
-// sleeping takes no time and is deterministic.
+// sleeps finds time.Sleep in tests. Two forms are good: the pause of a loop that polls a condition under a deadline, and
+// a synctest bubble, where sleeping takes no time and is deterministic.
 func (f *File) sleeps() []Problem {
+	if bytes.Contains(f.Src, []byte(`"testing/synctest"`)) {
+		return nil
+	}
 	var out []Problem
-	bubble := bytes.Contains(f.Src, []byte(`"testing/synctest"`))
-	ast.Inspect(f.AST, func(n ast.Node) bool {
-		if s, ok := n.(*ast.SelectorExpr); ok && !bubble && exprName(s) == "time.Sleep" {
+	for _, d := range f.AST.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || fn.Body == nil {
+			continue
+		}
+		var loops []ast.Node // for statements that look at the clock
+		ast.Inspect(fn, func(n ast.Node) bool {
+			if loop, ok := n.(*ast.ForStmt); ok && looksAtClock(loop) {
+				loops = append(loops, loop)
+			}
+			return true
+		})
+		ast.Inspect(fn, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || exprName(s) != "time.Sleep" {
+				return true
+			}
+			for _, l := range loops {
+				if l.Pos() < s.Pos() && s.End() < l.End() {
+					return true
+				}
+			}
 			out = append(out, Problem{f.Path, f.line(s.Pos()), "time.Sleep in a test: poll a condition under a deadline"})
+			return true
+		})
+	}
+	return out
+}
+
+func looksAtClock(n ast.Node) bool {
+	found := false
+	ast.Inspect(n, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			switch exprName(s) {
+			case "time.Now", "time.Since", "time.Until", "ctx.Err":
+				found = true
+			}
 		}
 		return true
 	})
-	return out
+	return found
 }
 
 // CheckSettings finds settings that nothing reads: accepted and not obeyed would be a lie. Only cmd and admin see

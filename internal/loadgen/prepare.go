@@ -89,11 +89,9 @@ func (g *generator) clean(ctx context.Context) int64 {
 			n = g.puts
 		}
 	case "delete":
-		n -= min(n, g.puts) // those are gone
-		if n == 0 {
+		if g.puts >= n { // all of them are gone
 			return 0
 		}
-		n = int64(g.cfg.Objects)
 	}
 	return g.over(ctx, "clean", n, func(w *worker, ctx context.Context, i int64) (int64, error) {
 		return 0, w.removeKey(ctx, w.key(i))

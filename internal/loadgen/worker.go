@@ -55,10 +55,11 @@ func (r *run) key(i int64) string {
 // errDone ends a worker without an error: there is nothing left to delete.
 var errDone = fmt.Errorf("loadgen: done")
 
-// loop repeats op until the deadline or the end of ctx. An operation in flight at the deadline is finished and counted.
+// loop repeats op until the deadline or the end of ctx, at least once. An operation in flight at the deadline is finished
+// and counted.
 func (w *worker) loop(ctx context.Context, deadline time.Time, op func(context.Context) (int64, error)) {
 	start := time.Now()
-	for now := start; now.Before(deadline) && ctx.Err() == nil; {
+	for now := start; (now == start || now.Before(deadline)) && ctx.Err() == nil; {
 		n, err := op(ctx)
 		end := time.Now()
 		if err == errDone {
