@@ -27,6 +27,7 @@ type bodyReader struct {
 	idle  time.Duration
 	armed time.Time
 	n     int64
+	ended bool // io.EOF was seen
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
@@ -39,8 +40,8 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	if err == nil {
 		return n, nil
 	}
-	b.disarm()
 	if err == io.EOF {
+		b.disarm()
 		return n, io.EOF
 	}
 	var ne net.Error
@@ -51,8 +52,10 @@ func (b *bodyReader) Read(p []byte) (int, error) {
 	return n, &apierr.Error{Code: code, Err: err}
 }
 
-// disarm takes the deadline away: what comes after the body is not the body's time.
+// disarm takes the deadline away at the body's end: what comes after it is not the body's time. After an error the
+// deadline stays, because net/http reads on from a body that was not finished; it clears it before the next request.
 func (b *bodyReader) disarm() {
+	b.ended = true
 	if !b.armed.IsZero() {
 		b.armed = time.Time{}
 		_ = b.w.rc.SetReadDeadline(time.Time{})

@@ -84,7 +84,7 @@ func (c *conditions) check(v *metadata.Version, isCopy bool) error {
 		if !ok {
 			return apierr.New(apierr.PreconditionFailed).With("Condition", "If-Match")
 		}
-	} else if t, err := http.ParseTime(c.unmodified); err == nil && seconds(v.ModTime).After(t) {
+	} else if t, ok := parseDate(c.unmodified); ok && seconds(v.ModTime).After(t) {
 		return apierr.New(apierr.PreconditionFailed).With("Condition", "If-Unmodified-Since")
 	}
 	unchanged := apierr.NotModified
@@ -99,10 +99,19 @@ func (c *conditions) check(v *metadata.Version, isCopy bool) error {
 		if hit {
 			return apierr.New(unchanged).With("Condition", "If-None-Match")
 		}
-	} else if t, err := http.ParseTime(c.modifiedSince); err == nil && !seconds(v.ModTime).After(t) {
+	} else if t, ok := parseDate(c.modifiedSince); ok && !seconds(v.ModTime).After(t) {
 		return apierr.New(unchanged).With("Condition", "If-Modified-Since")
 	}
 	return nil
+}
+
+// parseDate reads an HTTP date; what is none is ignored, as RFC 9110 §13.1.3 has it.
+func parseDate(s string) (time.Time, bool) {
+	if s == "" {
+		return time.Time{}, false
+	}
+	t, err := http.ParseTime(s)
+	return t, err == nil
 }
 
 func anyMatches(name string, values []string, etag string, weak bool) (bool, error) {

@@ -2,12 +2,16 @@ package s3
 
 import (
 	"net/http"
+	"time"
 
 	"objstore/s3/apierr"
 )
 
 // retryAfter is what a 503 tells its client to wait, in seconds.
 const retryAfter = "1"
+
+// refusalWait is how long a refused request may take to deliver a body nobody wants.
+const refusalWait = 5 * time.Second
 
 // fail answers with an error. When part of a body has gone out already there is no honest answer left, and the
 // connection is aborted: never short with 200.
@@ -17,6 +21,7 @@ func (q *request) fail(err error) {
 		panic(http.ErrAbortHandler)
 	}
 	e := apierr.From(err)
+	q.hurryBody(e.Code)
 	h := q.w.Header()
 	clearEntityHeaders(h, e.Code)
 	if e.Code.Status() == http.StatusServiceUnavailable {
@@ -49,6 +54,19 @@ func (q *request) fail(err error) {
 	x.elem("HostId", q.h.cfg.HostID)
 	x.raw("</Error>")
 	_ = q.sendXML(e.Code.Status(), x)
+}
+
+// hurryBody bounds the time in which net/http, before it writes the answer, reads what is left of a small body that
+// the handler did not finish: a client that stopped sending gets none.
+func (q *request) hurryBody(code apierr.Code) {
+	if q.r.ContentLength == 0 || q.body != nil && q.body.ended {
+		return
+	}
+	wait := min(refusalWait, q.h.cfg.IdleTimeout/2) // well before the deadline of the answer
+	if code == apierr.RequestTimeout {
+		wait = 0
+	}
+	_ = q.w.rc.SetReadDeadline(time.Now().Add(wait))
 }
 
 // clearEntityHeaders removes what described a body that will not come.

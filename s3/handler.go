@@ -172,7 +172,6 @@ func (q *request) finish() {
 	var in int64
 	if q.body != nil {
 		in = q.body.n
-		q.body.disarm()
 	}
 	status, code := q.w.status, ""
 	if status == 0 {

@@ -109,8 +109,12 @@ const hexDigits = "0123456789abcdef"
 func (x *xmlBuf) text(s string) {
 	start := 0
 	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= ' ' && c != '&' && c != '<' && c != '>' && c != '"' && c != 0x7f && c != 0xef {
+			continue
+		}
 		var esc string
-		switch c := s[i]; {
+		switch {
 		case c == '&':
 			esc = "&amp;"
 		case c == '<':

@@ -196,9 +196,12 @@ func TestMalformedChunkedBodies(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _ := grantFor(tc.mode, exampleSeed).NewReader(strings.NewReader(tc.wire), 4, trailerAnnounced)
 			defer c.Release()
-			_, err := io.ReadAll(c)
+			got, err := io.ReadAll(c)
 			if code(err) != tc.want {
 				t.Errorf("read: %v, expected %s", err, tc.want)
+			}
+			if len(got) > 4 {
+				t.Errorf("%d bytes were handed on, 4 were declared", len(got))
 			}
 			if _, again := c.Read(make([]byte, 1)); again != err {
 				t.Errorf("the error is not sticky: %v", again)
@@ -231,6 +234,16 @@ func TestASignedTrailerMayHaveAnEmptyLineBeforeItsSignature(t *testing.T) {
 	c, _ := grantFor(StreamSignedTrailer, exampleSeed).NewReader(strings.NewReader(wire), 4, trailerAnnounced)
 	defer c.Release()
 	if _, err := io.ReadAll(c); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEmptyTrailerLinesAreBounded(t *testing.T) {
+	wire := string(chunked(StreamSignedTrailer, []byte("abcd"), 100))
+	wire = strings.Replace(wire, "AAAAAA==\r\n", "AAAAAA==\r\n"+strings.Repeat("\r\n", 2*MaxTrailers), 1)
+	c, _ := grantFor(StreamSignedTrailer, exampleSeed).NewReader(strings.NewReader(wire), 4, trailerAnnounced)
+	defer c.Release()
+	if _, err := io.ReadAll(c); code(err) != "MalformedTrailerError" {
 		t.Error(err)
 	}
 }

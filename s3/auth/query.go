@@ -113,17 +113,28 @@ const upperHex = "0123456789ABCDEF"
 // AppendEscaped appends s as Signature Version 4 and encoding-type=url have it: everything but A–Z a–z 0–9 - . _ ~ as
 // %XX in upper case, and '/' too unless keepSlash.
 func AppendEscaped(b []byte, s string, keepSlash bool) []byte {
+	start := 0
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		if unreserved(c) || c == '/' && keepSlash {
-			b = append(b, c)
-		} else {
-			b = append(b, '%', upperHex[c>>4], upperHex[c&15])
+			continue
 		}
+		b = append(b, s[start:i]...)
+		b = append(b, '%', upperHex[c>>4], upperHex[c&15])
+		start = i + 1
 	}
-	return b
+	return append(b, s[start:]...)
 }
 
+// The unreserved characters of RFC 3986 as bit sets: bytes below 64, and from 64 to 127.
+const (
+	plainLow  = 1<<'-' | 1<<'.' | (1<<10-1)<<'0'
+	plainHigh = (1<<26-1)<<('A'-64) | (1<<26-1)<<('a'-64) | 1<<('_'-64) | 1<<('~'-64)
+)
+
 func unreserved(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
+	if c < 64 {
+		return uint64(plainLow)>>c&1 != 0
+	}
+	return c < 128 && uint64(plainHigh)>>(c-64)&1 != 0
 }

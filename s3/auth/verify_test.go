@@ -246,6 +246,8 @@ func TestPresignedRefusals(t *testing.T) {
 		{"a longer expiry than was signed", "Expires=60", "Expires=61", "SignatureDoesNotMatch"},
 		{"an added parameter", "prefix=a", "prefix=a&delimiter=b", "SignatureDoesNotMatch"},
 		{"host not signed", "SignedHeaders=host", "SignedHeaders=range", "AccessDenied"},
+		{"a streaming body", "prefix=a", "X-Amz-Content-Sha256=STREAMING-UNSIGNED-PAYLOAD-TRAILER", "InvalidRequest"},
+		{"too many parameters", "prefix=a", strings.Repeat("a&", MaxQueryParams), "InvalidURI"},
 		{"version 2 beside it", "prefix=a", "prefix=a&Signature=x", "InvalidArgument"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
