@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,8 +36,9 @@ func formatStore(cfg *Config, id ident.ID, d drive) error {
 }
 
 // startDrives opens the shard store. A drive that cannot be opened is fenced by it; the others serve.
-func (n *node) startDrives(context.Context) error {
-	cfg := store.Config{Cluster: n.folders.creds.Cluster, OnFence: n.driveFenced}
+func (n *node) startDrives(ctx context.Context) error {
+	cfg := store.Config{Cluster: n.folders.creds.Cluster,
+		OnFence: func(id ident.Drive, cause error) { n.driveFenced(ctx, id, cause) }}
 	for _, d := range n.folders.drives {
 		cfg.Drives = append(cfg.Drives, driveConfig(&n.cfg, d))
 	}
@@ -51,20 +53,24 @@ func (n *node) startDrives(context.Context) error {
 	return nil
 }
 
-// driveFenced tells group 0 that a drive takes no more writes: placement and metadata replicas avoid it from now on.
-func (n *node) driveFenced(id ident.Drive, cause error) {
+// driveFenced tells group 0 that a drive takes no more writes: placement and metadata replicas avoid it from now on. A
+// drive may be fenced as early as it is opened, when this node has no group 0 to tell yet.
+func (n *node) driveFenced(ctx context.Context, id ident.Drive, cause error) {
 	n.cfg.Log.Error("drive is fenced: it takes no more writes until it is replaced", "drive", id, "cause", cause)
 	n.metrics.Event("drive_fenced")
-	n.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), registerTimeout)
-		defer cancel()
+	n.background(ctx, func(ctx context.Context) {
+		for !n.registered.Load() {
+			if !pause(ctx, 200*time.Millisecond) {
+				return
+			}
+		}
 		d := n.group0.View().Drives[id]
 		if d == nil {
 			return
 		}
-		_, err := n.group0.Exec(ctx, &cluster.Command{Op: cluster.OpDriveState,
+		err := n.tell(ctx, &cluster.Command{Op: cluster.OpDriveState, RequestID: ident.New(),
 			Drive: &cluster.Drive{ID: id, Incarnation: d.Incarnation, State: cluster.DriveFenced}})
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			n.cfg.Log.Warn("group 0 could not be told of the fenced drive", "drive", id, "error", err)
 		}
 	})

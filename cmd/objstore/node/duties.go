@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +61,7 @@ func (n *node) reconcile(ctx context.Context) {
 				}
 			}
 		}
+		n.followDrives(v)
 		if v.Formed && !shown {
 			shown = true
 			n.showFormed(v)
@@ -74,6 +77,26 @@ func (n *node) reconcile(ctx context.Context) {
 			if v == n.group0.View() && !pauseUntil(ctx, n.ready.changed, time.Minute) {
 				return
 			}
+		}
+	}
+}
+
+// followDrives tells the store what group 0 says of this node's drives: the oldest map that still places shards right,
+// and fences that an earlier process had to be told of.
+func (n *node) followDrives(v *cluster.View) {
+	for _, d := range n.folders.drives {
+		var epoch uint64
+		for i := range v.PGs {
+			if slices.Contains(v.PGs[i].Drives, d.Drive) {
+				epoch = max(epoch, v.PGs[i].Epoch)
+			}
+		}
+		err := n.store.SetMinEpoch(d.Drive, epoch)
+		if cd := v.Drives[d.Drive]; err == nil && cd != nil && cd.State == cluster.DriveFenced {
+			err = n.store.Fence(d.Drive, errors.New("group 0 says that it was fenced before"))
+		}
+		if err != nil {
+			n.cfg.Log.Error("a drive does not follow the map", "drive", d.Drive, "error", err)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"objstore/s3/auth"
 )
 
+// Limits of the admin port; the S3 port has its own (s3.ConfigureServer).
 const (
 	headerTimeout = 30 * time.Second // from a request's first byte to the end of its head
 	keepAlive     = 2 * time.Minute  // an idle client connection
@@ -42,14 +43,14 @@ func (n *node) startEdges(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.s3Server = n.serveHTTP("s3", h)
-	n.adminServer = n.serveHTTP("admin", a)
+	n.s3Server = n.serveHTTP("s3", h, s3.ConfigureServer)
+	n.adminServer = n.serveHTTP("admin", a, func(srv *http.Server) { srv.ReadHeaderTimeout, srv.IdleTimeout = headerTimeout, keepAlive })
 	return nil
 }
 
-func (n *node) serveHTTP(listener string, h http.Handler) *http.Server {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: keepAlive, MaxHeaderBytes: s3.MaxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(n.cfg.Log.Handler(), slog.LevelDebug)}
+func (n *node) serveHTTP(listener string, h http.Handler, limits func(*http.Server)) *http.Server {
+	srv := &http.Server{Handler: h, MaxHeaderBytes: s3.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(n.cfg.Log.Handler(), slog.LevelDebug)}
+	limits(srv)
 	l := n.listeners[listener]
 	n.wg.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -63,9 +63,10 @@ type rootCredential struct {
 // openFolders locks the folders and makes this node a member if it is none yet.
 func openFolders(ctx context.Context, cfg *Config, self cluster.Node) (f *folders, err error) {
 	f = &folders{seeds: map[ident.Node]string{}}
+	opened := f // f itself is nil where an error is returned
 	defer func() {
 		if err != nil {
-			f.close()
+			opened.close()
 		}
 	}()
 	if err := f.lock(cfg); err != nil {
