@@ -20,7 +20,7 @@ func (p Profile) String() string { return fmt.Sprintf("%d+%d", p.K, p.M) }
 // WriteQuorum is how many durable shards allow an acknowledgement after the grace: k + ceil(m/2) (PROTOCOLS D).
 func (p Profile) WriteQuorum() int { return int(p.K) + (int(p.M)+1)/2 }
 
-// DefaultProfile is the profile for this many failure domains (DESIGN §4).
+// DefaultProfile is the profile for this many failure domains; docs/protocols.md F.
 func DefaultProfile(domains int) Profile {
 	switch {
 	case domains >= 12:

@@ -12,7 +12,7 @@ import (
 // Limits, enforced in Validate of each command. All in bytes unless said otherwise.
 const (
 	MaxKeyLen      = 1024    // S3's limit, UTF-8
-	MaxInline      = 8 << 10 // bodies up to this size live in the metadata row (DESIGN §3)
+	MaxInline      = 8 << 10 // bodies up to this size live in the metadata row
 	MaxUserMeta    = 2 << 10 // S3's limit: sum of names and values
 	MaxHeaders     = 8 << 10 // all stored headers together
 	MaxParts       = 10000
@@ -196,7 +196,7 @@ type Report struct {
 	Index   uint8
 }
 
-// RepairState is how a repair row ends (research §4.1).
+// RepairState is how a repair row ends.
 type RepairState uint8
 
 const (

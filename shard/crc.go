@@ -12,7 +12,7 @@ import (
 )
 
 // castagnoli is read-only after initialisation; hash/crc32 uses the SSE4.2 or ARMv8 instruction for it
-// (31 GB/s for each core on the development machine, research §3.1).
+// (31 GB/s for each core on the development machine).
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Seed is the CRC state that block number block of shard (blob, index) starts from, so that a block that is right in

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -39,8 +41,11 @@ func formatStore(cfg *Config, id ident.ID, d drive) error {
 func (n *node) startDrives(ctx context.Context) error {
 	cfg := store.Config{Cluster: n.folders.creds.Cluster,
 		OnFence: func(id ident.Drive, cause error) { n.driveFenced(ctx, id, cause) }}
+	fenced := n.folders.fenced()
 	for _, d := range n.folders.drives {
-		cfg.Drives = append(cfg.Drives, driveConfig(&n.cfg, d))
+		dc := driveConfig(&n.cfg, d)
+		_, dc.Fenced = fenced[d.Drive]
+		cfg.Drives = append(cfg.Drives, dc)
 	}
 	s := n.cfg.Settings
 	cfg.Limits = store.Limits{ReadWorkers: s.DriveReadWorkers, WriteWorkers: s.DriveWriteWorkers, FenceAfter: s.DriveStuckTimeout}
@@ -64,16 +69,65 @@ func (n *node) driveFenced(ctx context.Context, id ident.Drive, cause error) {
 				return
 			}
 		}
-		d := n.group0.View().Drives[id]
-		if d == nil {
-			return
-		}
-		err := n.tell(ctx, &cluster.Command{Op: cluster.OpDriveState, RequestID: ident.New(),
-			Drive: &cluster.Drive{ID: id, Incarnation: d.Incarnation, State: cluster.DriveFenced}})
-		if err != nil && ctx.Err() == nil {
+		if err := n.tellFenced(ctx, id); err != nil && ctx.Err() == nil {
 			n.cfg.Log.Warn("group 0 could not be told of the fenced drive", "drive", id, "error", err)
 		}
 	})
+}
+
+func (n *node) tellFenced(ctx context.Context, id ident.Drive) error {
+	d := n.group0.View().Drives[id]
+	if d == nil || d.State != cluster.DriveActive {
+		return nil
+	}
+	return n.tell(ctx, &cluster.Command{Op: cluster.OpDriveState, RequestID: ident.New(),
+		Drive: &cluster.Drive{ID: id, Incarnation: d.Incarnation, State: cluster.DriveFenced}})
+}
+
+// fencedFile says in each folder of a node which of its drives failed a metadata write or sync: they are fenced from the
+// next start on.
+const fencedFile = "fenced.json"
+
+const fenceWrite = 2 * time.Second // for writing it down
+
+// metadataFailed ends the process by design: what was not synced may be lost, and only a start knows what is there. The
+// drive is never trusted again; it is remembered wherever this node can still write.
+func (n *node) metadataFailed(d drive, cause error) {
+	if errors.Is(cause, unix.ENOSPC) { // full, not broken: nothing that was acknowledged is in doubt
+		n.fatal(fmt.Errorf("drive %d at %s is full and its metadata cannot be written: make room, then start the node again: %w", d.Drive, d.dir, cause))
+		return
+	}
+	fenced := n.folders.fenced()
+	fenced[d.Drive] = cause.Error()
+	written := make(chan struct{})
+	go func() { // a drive that hangs must not keep the process
+		defer close(written)
+		for _, o := range n.folders.drives {
+			if err := writeState(o.dir, fencedFile, fenced); err != nil {
+				n.cfg.Log.Error("the fence could not be written down here", "folder", o.dir, "error", err)
+			}
+		}
+	}()
+	limit := time.NewTimer(fenceWrite)
+	defer limit.Stop()
+	select {
+	case <-written:
+	case <-limit.C:
+	}
+	n.fatal(fmt.Errorf("drive %d at %s failed a metadata write or sync and is fenced from now on; start the node again without repairing it, "+
+		"the others take over its metadata: %w", d.Drive, d.dir, cause))
+}
+
+// fenced reads what metadataFailed wrote, from any folder.
+func (f *folders) fenced() map[ident.Drive]string {
+	out := map[ident.Drive]string{}
+	for _, d := range f.drives {
+		one := map[ident.Drive]string{}
+		if readState(d.dir, fencedFile, &one) == nil { // unreadable: the drive itself failed; another folder has it too
+			maps.Copy(out, one)
+		}
+	}
+	return out
 }
 
 // ownDrives describes this node's drives for the admin API.

@@ -66,6 +66,11 @@ func (n *node) register(ctx context.Context) {
 		if err == nil {
 			err = n.tell(ctx, cmd)
 		}
+		for id := range n.folders.fenced() {
+			if err == nil {
+				err = n.tellFenced(ctx, id)
+			}
+		}
 		switch {
 		case err == nil:
 			n.registered.Store(true)

@@ -75,7 +75,7 @@ func (r *replicas) open(n *node) error {
 			},
 			Sender:  n,
 			OnEvent: func(e host.Event) { n.raftEvent(d.Drive, e) },
-			Fatal:   func(err error) { n.fatal(fmt.Errorf("drive %d at %s: %w", d.Drive, d.dir, err)) },
+			Fatal:   func(err error) { n.metadataFailed(d, err) },
 			Limits:  host.Limits{LogKeepEntries: uint64(s.MetaLogEntries), BlockCache: max(cache/4, 8<<20), EntryCache: max(cache/8, 4<<20)},
 		})
 		if err != nil {
