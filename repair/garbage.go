@@ -2,6 +2,8 @@ package repair
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"objstore/cluster"
@@ -11,63 +13,110 @@ import (
 	"objstore/shard"
 )
 
-const deleteTimeout = 30 * time.Second // for one batch on one drive
+const (
+	deleteTimeout = 30 * time.Second // for one batch on one drive
+	deleteBatch   = 1024             // shards
+	graceParts    = 16               // rounds in one grace
+	maxSights     = 400000           // g/ rows whose first sight is kept in memory; those beyond wait for their turn
+)
+
+// sight is what is remembered of a g/ row.
+type sight struct {
+	first    time.Time // monotonic
+	group    ident.Group
+	round    uint32 // in which it was last seen
+	answered uint32 // bitmap of shards whose drives have answered
+	epoch    uint64 // of the placement group when they did
+}
+
+type sights struct {
+	m     map[ident.ID]sight
+	round uint32
+}
 
 // garbageRound removes the shards of garbage blobs from all their drives, those listed missing included. A row goes when
 // every drive has answered: unreachable is no answer, a newer incarnation means absent.
-func (w *Worker) garbageRound(ctx context.Context) (worked bool) {
-	for _, g := range w.deps.Leads() {
+func (w *Worker) garbageRound(ctx context.Context) time.Duration {
+	var took time.Duration
+	w.garbage.round++
+	whole := map[ident.Group]bool{} // groups whose rows were all seen
+	leads := w.deps.Leads()
+	for _, g := range leads {
 		after := ""
 		for ctx.Err() == nil {
-			a, err := w.deps.Router.GroupQuery(ctx, g, &metadata.Query{Op: metadata.QueryGarbage, After: after, Max: pageRows})
+			a, err := w.query(ctx, g, &metadata.Query{Op: metadata.QueryGarbage, After: after, Max: pageRows}, &took)
 			if err != nil {
 				break
 			}
-			if w.garbagePage(ctx, g, a.Garbage) {
-				worked = true
-			}
+			w.garbagePage(ctx, g, a.Garbage)
 			if !a.Truncated {
+				whole[g] = true
 				break
 			}
 			after = a.Next
 		}
 	}
-	return worked
+	for id, s := range w.garbage.m {
+		if s.round != w.garbage.round && (whole[s.group] || !slices.Contains(leads, s.group)) {
+			delete(w.garbage.m, id)
+		}
+	}
+	return pause(min(max(w.cfg.GarbageGrace/graceParts, roundInterval), roundMax), took)
 }
 
-func (w *Worker) garbagePage(ctx context.Context, g ident.Group, rows []metadata.GarbageRow) bool {
-	refs := map[ident.Drive][]shard.Ref{}
-	targets := map[ident.Drive][]int{} // the row of each ref
-	open := make([]int, len(rows))     // answers still needed
+// removal is one shard of one row to remove.
+type removal struct {
+	row   int
+	index uint8
+	ref   shard.Ref
+}
+
+func (w *Worker) garbagePage(ctx context.Context, g ident.Group, rows []metadata.GarbageRow) {
+	v := w.deps.Source.View()
+	byDrive := map[*cluster.Drive][]removal{}
+	open := make([]int, len(rows)) // answers still needed
 	for i := range rows {
-		if !w.ripe(rows[i].Blob.ID) {
+		b := &rows[i].Blob
+		s, ripe := w.see(g, v, b)
+		if !ripe {
 			open[i] = -1
 			continue
 		}
-		b := &rows[i].Blob
-		for _, p := range w.places(b) {
-			open[i]++
+		for _, p := range places(v, b) {
 			switch d := p.drive; {
-			case d == nil:
-			case d.State == cluster.DriveRemoved:
-				open[i]--
-			case w.deps.Alive(d.Node):
-				refs[d.ID] = append(refs[d.ID], w.ref(b, p.index, d))
-				targets[d.ID] = append(targets[d.ID], i)
+			case b.K > 0 && s.answered&(1<<p.index) != 0, d != nil && d.State == cluster.DriveRemoved:
+			case d == nil || !w.deps.Alive(d.Node):
+				open[i]++
+			default:
+				open[i]++
+				byDrive[d] = append(byDrive[d], removal{i, p.index,
+					shard.Ref{Drive: d.ID, Incarnation: d.Incarnation, Epoch: v.Epoch, Blob: b.ID, Index: p.index}})
 			}
 		}
 	}
-	for id, list := range refs {
-		ep, _ := w.deps.Dialer.Endpoint(w.deps.Source.View().Drives[id].Node, 0)
-		dctx, cancel := context.WithTimeout(ctx, deleteTimeout)
-		errs := ep.Delete(dctx, list)
-		cancel()
-		for j, err := range errs {
-			if err == nil || oerr.Is(err, oerr.ShardMissing) || oerr.Is(err, oerr.WrongIncarnation) {
-				open[targets[id][j]]--
-			}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for d, list := range byDrive {
+		if !w.removals.admit(d.ID) {
+			continue
 		}
+		wg.Go(func() {
+			for part := range slices.Chunk(list, deleteBatch) {
+				if !w.remove(ctx, d, part, func(r *removal) {
+					mu.Lock()
+					defer mu.Unlock()
+					open[r.row]--
+					if s, ok := w.garbage.m[r.ref.Blob]; ok && rows[r.row].Blob.K > 0 {
+						s.answered |= 1 << r.index
+						w.garbage.m[r.ref.Blob] = s
+					}
+				}) {
+					return
+				}
+			}
+		})
 	}
+	wg.Wait()
 	done := map[ident.ID][]ident.ID{}
 	for i := range rows {
 		if open[i] == 0 {
@@ -78,17 +127,47 @@ func (w *Worker) garbagePage(ctx context.Context, g ident.Group, rows []metadata
 		pctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 		_, err := w.deps.Router.GroupCommand(pctx, g, &metadata.Command{Op: metadata.OpGarbageDone, Bucket: bucket, Blobs: blobs})
 		cancel()
-		if w.failed("garbage_done", err); err != nil {
+		if err != nil {
+			w.failed(ctx, "garbage_done", err)
 			continue
 		}
 		w.Metrics.GarbageBlobs.Add(int64(len(blobs)))
-		w.mu.Lock()
 		for _, b := range blobs {
-			delete(w.mu.seen, b)
+			delete(w.garbage.m, b)
 		}
-		w.mu.Unlock()
 	}
-	return len(done) > 0
+}
+
+// remove deletes shards on one drive and calls answered for each that is gone; false when the drive does not answer.
+func (w *Worker) remove(ctx context.Context, d *cluster.Drive, list []removal, answered func(*removal)) bool {
+	refs := make([]shard.Ref, len(list))
+	for i := range list {
+		refs[i] = list[i].ref
+	}
+	ep, _ := w.deps.Dialer.Endpoint(d.Node, 0)
+	dctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	errs := ep.Delete(dctx, refs)
+	cancel()
+	var bad error
+	for i, err := range errs {
+		switch {
+		case err == nil, oerr.Is(err, oerr.ShardMissing), oerr.Is(err, oerr.WrongIncarnation):
+			answered(&list[i])
+		case bad == nil || unfit(err):
+			bad = err
+		}
+	}
+	if ctx.Err() != nil {
+		return false
+	}
+	w.removals.note(d.ID, bad)
+	switch {
+	case oerr.Is(bad, oerr.StaleEpoch):
+		w.refresh(ctx)
+	case bad != nil && !expected(bad):
+		w.failed(ctx, "garbage", bad)
+	}
+	return !unfit(bad)
 }
 
 // place is where a shard of a garbage blob may be.
@@ -98,35 +177,44 @@ type place struct {
 }
 
 // places lists them. Of an abandoned blob only the id may be known (K is 0): then any drive may have any of its shards.
-func (w *Worker) places(b *metadata.Blob) []place {
+func places(v *cluster.View, b *metadata.Blob) []place {
 	var out []place
 	if b.K > 0 {
 		for index := range b.K + b.M {
-			out = append(out, place{w.drive(b, index), index})
+			p := place{index: index}
+			if int(b.PG) < len(v.PGs) && int(index) < len(v.PGs[b.PG].Drives) {
+				p.drive = v.Drives[v.PGs[b.PG].Drives[index]]
+			}
+			out = append(out, p)
 		}
 		return out
 	}
-	v := w.deps.Source.View()
+	n := v.Profile.N()
+	for i := range v.PGs {
+		n = max(n, v.PGs[i].Profile.N())
+	}
 	for _, d := range v.Drives {
-		for index := range uint8(v.Profile.N()) {
+		for index := range uint8(n) {
 			out = append(out, place{d, index})
 		}
 	}
 	return out
 }
 
-// ripe says whether the grace has passed since this leader first saw the row, in monotonic time: running GETs finish.
-func (w *Worker) ripe(blob ident.ID) bool {
-	now := time.Now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	first, ok := w.mu.seen[blob]
-	if !ok {
-		if len(w.mu.seen) >= maxRemembered {
-			clear(w.mu.seen)
+// see remembers a g/ row and says whether the grace has passed since this leader first saw it, in monotonic time:
+// running GETs finish. A row for which there is no room waits until others are gone.
+func (w *Worker) see(g ident.Group, v *cluster.View, b *metadata.Blob) (sight, bool) {
+	s, known := w.garbage.m[b.ID]
+	if !known {
+		if len(w.garbage.m) >= maxSights {
+			return s, false
 		}
-		w.mu.seen[blob] = now
-		first = now
+		s.first = time.Now()
 	}
-	return now.Sub(first) >= w.cfg.GarbageGrace
+	s.group, s.round = g, w.garbage.round
+	if int(b.PG) < len(v.PGs) && s.epoch != v.PGs[b.PG].Epoch { // its shards may be elsewhere now
+		s.epoch, s.answered = v.PGs[b.PG].Epoch, 0
+	}
+	w.garbage.m[b.ID] = s
+	return s, time.Since(s.first) >= w.cfg.GarbageGrace
 }

@@ -1,6 +1,7 @@
 // Package repair keeps what was committed whole: it works off repair rows (rebuild.go), removes the shards of blobs that
 // nothing references (garbage.go), verifies that every reference has its shards (verify.go) and that every shard has
-// a reference (orphan.go).
+// a reference (orphan.go). queue.go chooses the rows that are due, propose.go writes what came of them in batches, and
+// health.go remembers the drives that do not answer.
 //
 // For each metadata group the node that leads it does the work, driven by rows in the group itself: nothing is
 // remembered elsewhere, so a change of leader loses nothing. Every loop is bounded and every call has a deadline. It
@@ -14,8 +15,8 @@ import (
 	"time"
 
 	"objstore/cluster"
+	"objstore/erasure"
 	"objstore/internal/ident"
-	"objstore/internal/oerr"
 	"objstore/metadata"
 	"objstore/metadata/router"
 	"objstore/shard"
@@ -23,15 +24,22 @@ import (
 
 // Limits of one node's repair.
 const (
-	pageRows       = 256              // rows read and worked off at a time
-	roundInterval  = time.Second      // between rounds while there is work
-	idleInterval   = 5 * time.Second  // between rounds while nothing could be done
-	statTimeout    = 15 * time.Second // for one check of one shard
-	rebuildTimeout = 10 * time.Minute // for one shard
+	pageRows       = 256             // rows read at a time
+	roundInterval  = time.Second     // between rounds while there is work
+	idleInterval   = 5 * time.Second // between rounds while nothing could be done
+	roundMax       = time.Minute     // between rounds, however long the scan of rows that wait takes
+	scanShare      = 10              // a scan may take one part in so many of the time
+	queryTimeout   = 15 * time.Second
+	callTimeout    = 10 * time.Second // for one call to one drive
+	rebuildTimeout = 2 * time.Minute  // for one shard, and the time that its bytes take at slowRate
+	slowRate       = 8 << 20          // bytes per second at least expected of a drive and its node
 	proposeTimeout = 15 * time.Second
+	rowLife        = time.Minute     // a row read longer ago is read again before it is worked on
 	backoffMin     = 2 * time.Second // before a row is tried again, doubled up to backoffMax
 	backoffMax     = 5 * time.Minute
-	maxRemembered  = 200000 // rows whose back-off or first sight is kept in memory; beyond that all are forgotten
+	holdMin        = 2 * time.Second // before a drive that did not answer is tried again, doubled up to holdMax
+	holdMax        = time.Minute
+	maxRemembered  = 200000 // rows whose back-off is kept in memory; beyond that any is forgotten
 )
 
 // Config of a worker. Zero values are not replaced.
@@ -70,15 +78,22 @@ type Metrics struct {
 
 // Worker is one node's repair. Run it once.
 type Worker struct {
-	cfg     Config
-	deps    Deps
-	kick    chan struct{}
-	Metrics Metrics
-	mu      struct {
+	cfg      Config
+	deps     Deps
+	codecs   erasure.Codecs
+	kicks    struct{ repair, garbage chan struct{} }
+	outcomes chan outcome
+	targets  health // of drives that shards are rebuilt on
+	sources  health // of drives that shards are read from
+	removals health // of drives that garbage is removed from
+	garbage  sights // belongs to the goroutine of garbageRound
+	Metrics  Metrics
+	mu       struct {
 		sync.Mutex
-		retry map[rowID]retry         // repair rows that were tried
-		seen  map[ident.ID]time.Time  // g/ rows, by blob: monotonic first sight
-		pass  map[ident.Group]passPos // verify pass of each group
+		retry  map[rowID]retry         // repair rows that were tried
+		flight map[rowID]struct{}      // rows being worked on: at most Concurrency and what waits to be proposed
+		pass   map[ident.Group]passPos // verify pass of each group
+		synced time.Time               // when group 0 was last asked for a newer map
 	}
 }
 
@@ -94,9 +109,12 @@ type retry struct {
 
 // New returns a worker.
 func New(cfg Config, deps Deps) *Worker {
-	w := &Worker{cfg: cfg, deps: deps, kick: make(chan struct{}, 1)}
+	cfg.Concurrency = max(cfg.Concurrency, 1)
+	w := &Worker{cfg: cfg, deps: deps, outcomes: make(chan outcome, batchRows)}
+	w.kicks.repair, w.kicks.garbage = make(chan struct{}, 1), make(chan struct{}, 1)
+	w.garbage.m = map[ident.ID]sight{}
 	w.mu.retry = map[rowID]retry{}
-	w.mu.seen = map[ident.ID]time.Time{}
+	w.mu.flight = map[rowID]struct{}{}
 	w.mu.pass = map[ident.Group]passPos{}
 	return w
 }
@@ -106,9 +124,14 @@ func (w *Worker) Kick() {
 	w.mu.Lock()
 	clear(w.mu.retry)
 	w.mu.Unlock()
-	select {
-	case w.kick <- struct{}{}:
-	default:
+	for _, h := range []*health{&w.targets, &w.sources, &w.removals} {
+		h.clear()
+	}
+	for _, c := range []chan struct{}{w.kicks.repair, w.kicks.garbage} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -116,113 +139,49 @@ func (w *Worker) Kick() {
 func (w *Worker) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { w.loop(ctx, w.repairRound) })
-	wg.Go(func() { w.loop(ctx, w.garbageRound) })
+	jobs := make(chan *job)
+	for range w.cfg.Concurrency {
+		wg.Go(func() { w.work(ctx, jobs) })
+	}
+	wg.Go(func() { w.proposeLoop(ctx) })
+	wg.Go(func() {
+		w.loop(ctx, w.kicks.repair, func(ctx context.Context) time.Duration { return w.repairRound(ctx, jobs) })
+	})
+	wg.Go(func() { w.loop(ctx, w.kicks.garbage, w.garbageRound) })
 	if w.cfg.VerifyInterval > 0 {
-		wg.Go(func() { w.loop(ctx, w.verifyRound) })
+		wg.Go(func() { w.loop(ctx, nil, w.verifyRound) })
 		wg.Go(func() { w.orphanLoop(ctx) })
 	}
 }
 
-// loop runs rounds; a round says whether it did anything.
-func (w *Worker) loop(ctx context.Context, round func(context.Context) bool) {
+// loop runs rounds; a round says how long to wait for the next, if nobody kicks.
+func (w *Worker) loop(ctx context.Context, kick <-chan struct{}, round func(context.Context) time.Duration) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		interval := idleInterval
-		if round(ctx) {
-			interval = roundInterval
-		}
-		timer := time.NewTimer(interval)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		case <-timer.C:
-		case <-w.kick:
-			timer.Stop()
+		case <-kick:
 		}
+		timer.Reset(round(ctx))
 	}
 }
 
-// repairRound goes once over the repair rows of every group led here.
-func (w *Worker) repairRound(ctx context.Context) (worked bool) {
-	for _, g := range w.deps.Leads() {
-		after := ""
-		for ctx.Err() == nil {
-			a, err := w.deps.Router.GroupQuery(ctx, g, &metadata.Query{Op: metadata.QueryRepair, After: after, Max: pageRows})
-			if err != nil {
-				break // no leader now: the next round finds the new one
-			}
-			if w.repairPage(ctx, g, a.Repairs) {
-				worked = true
-			}
-			if !a.Truncated {
-				break
-			}
-			after = a.Next
-		}
-	}
-	return worked
+// query asks a group. took adds up how long that was.
+func (w *Worker) query(ctx context.Context, g ident.Group, q *metadata.Query, took *time.Duration) (*metadata.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	began := time.Now()
+	a, err := w.deps.Router.GroupQuery(ctx, g, q)
+	*took += time.Since(began)
+	return a, err
 }
 
-// repairPage works off the rows that are due, then proposes what came of it in one command for each bucket.
-func (w *Worker) repairPage(ctx context.Context, g ident.Group, rows []metadata.RepairRow) bool {
-	var out outcomes
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, w.cfg.Concurrency)
-	for i := range rows {
-		row := &rows[i]
-		if ctx.Err() != nil {
-			break
-		}
-		if !w.due(row) {
-			continue
-		}
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			w.repairRow(ctx, row, &out)
-		})
-	}
-	wg.Wait()
-	w.propose(ctx, g, &out)
-	return out.any()
-}
-
-// due says whether a row is to be tried now: old enough, not backed off, its drive's node not known to be down.
-func (w *Worker) due(row *metadata.RepairRow) bool {
-	if !row.Checked && time.Since(time.UnixMilli(row.Created)) < w.cfg.CommitAge {
-		return false
-	}
-	w.mu.Lock()
-	r, tried := w.mu.retry[rowID{row.Blob.ID, row.Index}]
-	w.mu.Unlock()
-	if tried && time.Now().Before(r.at) {
-		return false
-	}
-	d := w.drive(&row.Blob, row.Index)
-	return d != nil && d.State != cluster.DriveRemoved && w.deps.Alive(d.Node)
-}
-
-func (w *Worker) backOff(row *metadata.RepairRow) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.mu.retry) >= maxRemembered {
-		clear(w.mu.retry)
-	}
-	id := rowID{row.Blob.ID, row.Index}
-	r := w.mu.retry[id]
-	r.delay = min(max(2*r.delay, backoffMin), backoffMax)
-	if row.Lost {
-		r.delay = backoffMax
-	}
-	r.at = time.Now().Add(r.delay)
-	w.mu.retry[id] = r
-}
-
-func (w *Worker) forget(row *metadata.RepairRow) {
-	w.mu.Lock()
-	delete(w.mu.retry, rowID{row.Blob.ID, row.Index})
-	w.mu.Unlock()
+// pause is how long to wait after a round, so that scanning rows that are not due stays a small part of the time.
+func pause(interval, took time.Duration) time.Duration {
+	return max(interval, min(scanShare*took, roundMax))
 }
 
 // drive returns the drive of a blob's shard as the newest map has it, nil if the map has no such placement.
@@ -238,47 +197,23 @@ func (w *Worker) ref(b *metadata.Blob, index uint8, d *cluster.Drive) shard.Ref 
 	return shard.Ref{Drive: d.ID, Incarnation: d.Incarnation, Epoch: w.deps.Source.View().Epoch, Blob: b.ID, Index: index}
 }
 
-// outcomes collects what a page of rows came to.
-type outcomes struct {
-	mu       sync.Mutex
-	landings map[ident.ID][]metadata.Landing
-	reports  map[ident.ID][]metadata.Report
-	ended    map[ident.ID][]metadata.RepairOutcome
-}
-
-func (o *outcomes) any() bool { return len(o.landings)+len(o.reports)+len(o.ended) > 0 }
-
-func add[T any](o *outcomes, m *map[ident.ID][]T, bucket ident.ID, x T) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if *m == nil {
-		*m = map[ident.ID][]T{}
+// refresh asks group 0 for a newer map, once in a second at most: a drive said that this one is old.
+func (w *Worker) refresh(ctx context.Context) {
+	w.mu.Lock()
+	fresh := time.Since(w.mu.synced) < roundInterval
+	if !fresh {
+		w.mu.synced = time.Now()
 	}
-	(*m)[bucket] = append((*m)[bucket], x)
-}
-
-// propose writes the outcomes into the group. What cannot be proposed now is found again in the next round.
-func (w *Worker) propose(ctx context.Context, g ident.Group, o *outcomes) {
-	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
-	defer cancel()
-	for bucket, l := range o.landings {
-		_, err := w.deps.Router.CommandByID(ctx, bucket, &metadata.Command{Op: metadata.OpLanded, Key: l[0].Key, Landings: l})
-		w.failed("landed", err)
-	}
-	for bucket, r := range o.reports {
-		_, err := w.deps.Router.CommandByID(ctx, bucket, &metadata.Command{Op: metadata.OpReportBad, Key: r[0].Key, Reports: r})
-		w.failed("report", err)
-	}
-	for bucket, r := range o.ended {
-		_, err := w.deps.Router.GroupCommand(ctx, g, &metadata.Command{Op: metadata.OpRepairDone, Bucket: bucket, Repairs: r})
-		w.failed("repair_done", err)
-	}
-}
-
-func (w *Worker) failed(what string, err error) {
-	if err == nil || oerr.Is(err, oerr.NoSuchBucket) || oerr.Is(err, oerr.Canceled) {
+	w.mu.Unlock()
+	if fresh {
 		return
 	}
-	w.Metrics.Failed.Add(1)
-	w.deps.Event("repair_failed", what+": "+err.Error())
+	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
+	defer cancel()
+	w.deps.Source.Sync(ctx) // what it brings is seen by the next try
+}
+
+// byLength is a deadline for work on so many bytes.
+func byLength(least time.Duration, bytes int64) time.Duration {
+	return least + time.Duration(float64(bytes)/slowRate*float64(time.Second))
 }

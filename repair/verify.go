@@ -2,6 +2,7 @@ package repair
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +22,10 @@ type passPos struct {
 	next  time.Time // monotonic: when the next pass may begin; zero while one is running
 }
 
-// verifyRound checks one page of each group that is due: does every reference have its shards, and are they whole?
-func (w *Worker) verifyRound(ctx context.Context) (worked bool) {
+// verifyRound goes over each group whose pass is due: does every reference have its shards, and are they whole? A pass
+// that is cut short goes on where it was.
+func (w *Worker) verifyRound(ctx context.Context) time.Duration {
+	var took time.Duration
 	for _, g := range w.deps.Leads() {
 		w.mu.Lock()
 		pos := w.mu.pass[g]
@@ -30,33 +33,34 @@ func (w *Worker) verifyRound(ctx context.Context) (worked bool) {
 		if !pos.next.IsZero() && time.Now().Before(pos.next) {
 			continue
 		}
-		a, err := w.deps.Router.GroupQuery(ctx, g, &metadata.Query{Op: metadata.QueryBlobs, After: pos.after, Max: pageRows})
-		if err != nil {
-			continue
+		pos.next = time.Time{}
+		for pos.next.IsZero() && slices.Contains(w.deps.Leads(), g) {
+			a, err := w.query(ctx, g, &metadata.Query{Op: metadata.QueryBlobs, After: pos.after, Max: pageRows}, &took)
+			if err != nil || !w.verifyPage(ctx, g, a.Blobs) {
+				break
+			}
+			pos = passPos{after: a.Next}
+			if !a.Truncated {
+				pos = passPos{next: time.Now().Add(w.cfg.VerifyInterval)}
+			}
+			w.mu.Lock()
+			w.mu.pass[g] = pos
+			w.mu.Unlock()
 		}
-		w.verifyPage(ctx, a.Blobs)
-		pos = passPos{after: a.Next}
-		if !a.Truncated {
-			pos = passPos{next: time.Now().Add(w.cfg.VerifyInterval)}
-		} else {
-			worked = true
-		}
-		w.mu.Lock()
-		w.mu.pass[g] = pos
-		w.mu.Unlock()
 	}
-	return worked
+	return min(max(w.cfg.VerifyInterval, roundInterval), idleInterval)
 }
 
-func (w *Worker) verifyPage(ctx context.Context, blobs []metadata.BlobRef) {
-	var out outcomes
+// verifyPage checks all shards of blobs; false when ctx ended before.
+func (w *Worker) verifyPage(ctx context.Context, g ident.Group, blobs []metadata.BlobRef) bool {
 	var wg sync.WaitGroup
+	defer wg.Wait()
 	slots := make(chan struct{}, verifyParallel)
 	for i := range blobs {
 		b := &blobs[i]
 		geo, err := geometry(&b.Blob)
 		if err != nil {
-			w.failed("verify", err)
+			w.failed(ctx, "verify", err)
 			continue
 		}
 		for index := range geo.N() {
@@ -64,20 +68,20 @@ func (w *Worker) verifyPage(ctx context.Context, blobs []metadata.BlobRef) {
 				continue // there is a repair row already
 			}
 			if !w.pace(ctx, geo.ShardLen()) {
-				return
+				return false
 			}
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()
 				if s := w.Check(ctx, b, uint8(index)); s == shard.StateMissing || s == shard.StateCorrupt {
 					w.Metrics.BadShards.Add(1)
-					add(&out, &out.reports, b.Bucket, metadata.Report{Key: b.Key, Version: b.Version, Blob: b.Blob.ID, Index: uint8(index)})
+					w.send(ctx, outcome{group: g, bucket: b.Bucket,
+						report: &metadata.Report{Key: b.Key, Version: b.Version, Blob: b.Blob.ID, Index: uint8(index)}})
 				}
 			})
 		}
 	}
-	wg.Wait()
-	w.propose(ctx, 0, &out)
+	return ctx.Err() == nil
 }
 
 // Check reads one shard of a blob from its drive and says what state it is in; unknown when the drive did not answer.
@@ -108,7 +112,11 @@ func (w *Worker) CheckInfo(ctx context.Context, b *metadata.BlobRef, index uint8
 	if d == nil || d.State == cluster.DriveRemoved || !w.deps.Alive(d.Node) {
 		return shard.Info{}, oerr.Errorf("repair.check", oerr.Unavailable, "the drive of shard %d is not reachable", index)
 	}
-	ctx, cancel := context.WithTimeout(ctx, statTimeout)
+	limit := callTimeout
+	if geo, err := geometry(&b.Blob); err == nil {
+		limit = byLength(callTimeout, geo.ShardLen())
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ep, _ := w.deps.Dialer.Endpoint(d.Node, 0)
 	return ep.Stat(ctx, w.ref(&b.Blob, index, d), true)
@@ -119,20 +127,23 @@ func (w *Worker) Drive(b *metadata.Blob, index uint8) *cluster.Drive { return w.
 
 // Report proposes that shards found bad be repaired.
 func (w *Worker) Report(ctx context.Context, bucket ident.ID, reports []metadata.Report) error {
-	if len(reports) == 0 {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, proposeTimeout)
 	defer cancel()
-	_, err := w.deps.Router.CommandByID(ctx, bucket, &metadata.Command{Op: metadata.OpReportBad, Key: reports[0].Key, Reports: reports})
-	return err
+	for part := range slices.Chunk(reports, batchRows) {
+		_, err := w.deps.Router.CommandByID(ctx, bucket, &metadata.Command{Op: metadata.OpReportBad, Key: part[0].Key, Reports: part})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// pace waits so that the pass stays below its rate; false when ctx ended.
+// pace waits so that the pass stays below its rate; false when ctx ended. Each shard costs a block at least.
 func (w *Worker) pace(ctx context.Context, bytes int64) bool {
 	if w.cfg.VerifyRate <= 0 {
 		return ctx.Err() == nil
 	}
+	bytes = max(bytes, shard.BlockSize)
 	timer := time.NewTimer(time.Duration(float64(bytes) / float64(w.cfg.VerifyRate) * float64(time.Second)))
 	defer timer.Stop()
 	select {
