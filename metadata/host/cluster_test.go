@@ -376,7 +376,9 @@ func TestALaggingReplicaGetsASnapshotAfterTheLogWasCut(t *testing.T) {
 	if l.cfg.Node == 1 {
 		lag = 2
 	}
-	behind := c.hosts[lag].AppliedIndex(c.group)
+	c.set(100, 7, "x")
+	c.settled("x", 7, lag)
+	behind := c.leader().AppliedIndex(c.group) // nothing is proposed until the replica is gone
 	c.close(lag)
 	for i := range uint64(100) {
 		c.set(i, i, "y")
