@@ -77,7 +77,6 @@ type ClusterStats struct {
 type RepairStats struct {
 	Pending int64
 	Lost    int64
-	Garbage int64
 
 	Landed, Rebuilt, Superseded uint64 // repair rows that ended well
 	GivenUp                     uint64 // repair rows that ended lost
@@ -133,7 +132,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		v := c.s.Repair()
 		e.gauge("repair_pending", "Repair rows of the groups that this node leads.", float64(v.Pending))
 		e.gauge("repair_lost", "Shards that cannot be rebuilt, in those groups.", float64(v.Lost))
-		e.gauge("repair_garbage", "Deleted blobs whose shards are still to be removed, in those groups.", float64(v.Garbage))
 		for _, o := range []struct {
 			outcome string
 			n       uint64

@@ -360,9 +360,7 @@ func TestAnEmptyLearnerIsFilledPromotedAndTheOldReplicaRemoved(t *testing.T) {
 	if got := len(c.leader().Status()[0].Members); got != 3 {
 		t.Fatalf("%d members, expected 3", got)
 	}
-	if !c.hosts[4].saw(EventSnapshotReceived) {
-		t.Fatal("the learner was filled without a snapshot")
-	}
+	c.until("the learner's snapshot", func() bool { return c.hosts[4].saw(EventSnapshotReceived) })
 }
 
 func TestALaggingReplicaGetsASnapshotAfterTheLogWasCut(t *testing.T) {
@@ -388,9 +386,8 @@ func TestALaggingReplicaGetsASnapshotAfterTheLogWasCut(t *testing.T) {
 	}
 	c.open(lag)
 	c.settled("y", 99, lag)
-	if !c.hosts[lag].saw(EventSnapshotReceived) {
-		t.Fatal("the lagging replica caught up without a snapshot")
-	}
+	// The event follows the install, which readers see first.
+	c.until("the lagging replica's snapshot", func() bool { return c.hosts[lag].saw(EventSnapshotReceived) })
 }
 
 func TestLeadershipIsTransferredAndCampaignsAreObeyed(t *testing.T) {

@@ -87,7 +87,7 @@ type Config struct {
 	Cluster ident.ID
 	Drives  []DriveConfig
 	Limits  Limits
-	// OnFence is called once for each drive that gets fenced after Open, on a goroutine of its own.
+	// OnFence is called once for each drive that gets fenced, during Open or after, on a goroutine of its own.
 	OnFence func(drive ident.Drive, cause error)
 	// FS is the file system; nil is the operating system's. The index does not go through it.
 	FS FS

@@ -59,19 +59,21 @@ func (n *node) probe(ctx context.Context) error {
 	return n.probeMetadata(ctx, v)
 }
 
-// probeShard writes, syncs and removes a shard on the first drive here that takes writes.
+// probeShard writes, syncs and removes a shard on the first drive here that takes writes. A node whose drives are all
+// full or fenced is ready as long as others' drives take what clients write through it.
 func (n *node) probeShard(ctx context.Context, v *cluster.View) error {
-	last := error(oerr.Errorf("ready", oerr.DriveFenced, "no drive of this node takes writes"))
 	for _, d := range n.folders.drives {
 		cd := v.Drives[d.Drive]
 		if cd == nil || cd.State != cluster.DriveActive {
 			continue
 		}
-		if last = n.probeDrive(ctx, cd, v.Epoch); last == nil {
-			return nil
+		err := n.probeDrive(ctx, cd, v.Epoch)
+		if oerr.Is(err, oerr.DriveFull) || oerr.Is(err, oerr.DriveFenced) {
+			continue
 		}
+		return err
 	}
-	return last
+	return n.writable(v)
 }
 
 func (n *node) probeDrive(ctx context.Context, d *cluster.Drive, epoch uint64) error {
