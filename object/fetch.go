@@ -202,7 +202,7 @@ func (f *fetch) read(i int, l *lease, lo int64, dst []byte, began time.Time) {
 
 func (f *fetch) readOnce(t *target, lo int64, dst []byte) error {
 	ep, transport := f.e.d.Dialer.Endpoint(t.node, uint64(f.src.g.ShardLen()))
-	crcs, err := ep.Read(f.ctx, shard.ReadRequest{Ref: t.ref, Offset: uint64(lo), Length: uint64(len(dst))}, dst)
+	crcs, err := ep.Read(f.ctx, shard.ReadRequest{Ref: t.ref, Offset: uint64(lo), Length: uint64(len(dst)), Digest: f.src.blob.Digests[t.ref.Index]}, dst)
 	if err != nil {
 		return err
 	}

@@ -300,7 +300,8 @@ func (r *rebuild) read(ctx context.Context, i int, off int64, piece []byte) erro
 	ep, transport := r.w.deps.Dialer.Endpoint(d.Node, uint64(r.geo.ShardLen()))
 	rctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	crcs, err := ep.Read(rctx, shard.ReadRequest{Ref: r.w.ref(&r.j.row.Blob, uint8(i), d), Offset: uint64(off), Length: uint64(len(piece))}, piece)
+	crcs, err := ep.Read(rctx, shard.ReadRequest{Ref: r.w.ref(&r.j.row.Blob, uint8(i), d), Offset: uint64(off), Length: uint64(len(piece)),
+		Digest: r.j.row.Blob.Digests[i]}, piece)
 	if ctx.Err() == nil {
 		r.w.sources.note(d.ID, err)
 	}

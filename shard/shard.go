@@ -96,6 +96,9 @@ type ReadRequest struct {
 	Ref
 	Offset uint64
 	Length uint64
+	// Digest is what the commit says of the whole shard; a shard that has another one is Corrupt, however well its
+	// blocks agree with its own checksums. 0 is not checked.
+	Digest uint64
 }
 
 // Endpoint is the drives of one node, local or remote. All methods are safe for concurrent use and end by ctx's

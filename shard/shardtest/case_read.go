@@ -52,8 +52,16 @@ func testBadReads(s *suite) {
 	}
 	_, err := s.Endpoint.Read(s.ctx, shard.ReadRequest{Ref: spec.Ref, Length: 128 << 10}, make([]byte, 64<<10))
 	s.wantKind("read into a buffer of another length", err, oerr.InvalidArgument)
-	if got, _, err := s.read(spec.Ref, 0, length); err != nil || !bytes.Equal(got, data) {
+	got, crcs, err := s.read(spec.Ref, 0, length)
+	if err != nil || !bytes.Equal(got, data) {
 		s.Errorf("a good read afterwards: %v", err)
+	}
+	dst := make([]byte, length)
+	digest := shard.Digest(crcs)
+	_, err = s.Endpoint.Read(s.ctx, shard.ReadRequest{Ref: spec.Ref, Length: length, Digest: digest ^ 1}, dst)
+	s.wantKind("read of a shard that is not the committed one", err, oerr.Corrupt)
+	if _, err = s.Endpoint.Read(s.ctx, shard.ReadRequest{Ref: spec.Ref, Length: length, Digest: digest}, dst); err != nil {
+		s.Errorf("read of the committed shard: %v", err)
 	}
 }
 

@@ -262,6 +262,9 @@ func (m *Mem) Read(ctx context.Context, req shard.ReadRequest, dst []byte) ([]ui
 	if s == nil {
 		return nil, oerr.Errorf(op, oerr.ShardMissing, "no shard %s.%d on drive %d", req.Blob, req.Index, req.Drive)
 	}
+	if have := shard.Digest(s.crcs); req.Digest != 0 && req.Digest != have {
+		return nil, oerr.Errorf(op, oerr.Corrupt, "shard %s.%d on drive %d has digest %016x, the commit says %016x", req.Blob, req.Index, req.Drive, have, req.Digest)
+	}
 	length := uint64(len(s.data))
 	if req.Offset >= length || req.Length > length-req.Offset || (req.Length%shard.BlockSize != 0 && req.Offset+req.Length != length) {
 		return nil, oerr.Errorf(op, oerr.InvalidArgument, "read of %d bytes at %d from a shard of %d", req.Length, req.Offset, length)

@@ -69,6 +69,8 @@ func (d *drive) read(ctx context.Context, req *shard.ReadRequest, dst []byte) ([
 		return nil, oerr.Errorf(op, oerr.ShardMissing, "no shard %s.%d on drive %d", req.Blob, req.Index, req.Drive)
 	case r.Torn:
 		return nil, oerr.Errorf(op, oerr.Corrupt, "shard %s.%d on drive %d has no end mark", req.Blob, req.Index, req.Drive)
+	case req.Digest != 0 && req.Digest != r.Digest:
+		return nil, oerr.Errorf(op, oerr.Corrupt, "shard %s.%d on drive %d has digest %016x, the commit says %016x", req.Blob, req.Index, req.Drive, r.Digest, req.Digest)
 	case req.Offset >= r.Length || req.Length > r.Length-req.Offset || (req.Length%shard.BlockSize != 0 && req.Offset+req.Length != r.Length):
 		return nil, oerr.Errorf(op, oerr.InvalidArgument, "read of %d bytes at %d from a shard of %d", req.Length, req.Offset, r.Length)
 	}

@@ -153,11 +153,11 @@ func (d *dec) row() shard.Info {
 }
 
 func appendRead(b []byte, r *shard.ReadRequest) []byte {
-	return le.AppendUint64(le.AppendUint64(appendRef(b, r.Ref), r.Offset), r.Length)
+	return le.AppendUint64(le.AppendUint64(le.AppendUint64(appendRef(b, r.Ref), r.Offset), r.Length), r.Digest)
 }
 
 func (d *dec) read() shard.ReadRequest {
-	r := shard.ReadRequest{Ref: d.ref(), Offset: d.u64(), Length: d.u64()}
+	r := shard.ReadRequest{Ref: d.ref(), Offset: d.u64(), Length: d.u64(), Digest: d.u64()}
 	if r.Length == 0 || r.Offset%shard.BlockSize != 0 || r.Offset+r.Length < r.Offset {
 		d.fail("read of %d bytes at %d", r.Length, r.Offset)
 	}

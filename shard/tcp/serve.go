@@ -155,7 +155,7 @@ func (c *serverConn) cells(ctx context.Context, req shard.ReadRequest) error {
 	defer buf.Release()
 	for left := req.Length; left > 0; {
 		n := min(left, maxData)
-		crcs, err := c.s.ep.Read(ctx, shard.ReadRequest{Ref: req.Ref, Offset: req.Offset, Length: n}, buf.B[:n])
+		crcs, err := c.s.ep.Read(ctx, shard.ReadRequest{Ref: req.Ref, Offset: req.Offset, Length: n, Digest: req.Digest}, buf.B[:n])
 		if err != nil {
 			return c.fail(err)
 		}
