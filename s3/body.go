@@ -26,14 +26,22 @@ type bodyReader struct {
 	w     *responseWriter
 	idle  time.Duration
 	armed time.Time
+	began time.Time
 	n     int64
 	ended bool // io.EOF was seen
 }
 
 func (b *bodyReader) Read(p []byte) (int, error) {
 	if now := time.Now(); now.Sub(b.armed) >= b.idle/4 {
-		b.armed = now
-		_ = b.w.rc.SetReadDeadline(now.Add(b.idle))
+		if b.armed = now; b.began.IsZero() {
+			b.began = now
+		}
+		limit := now.Add(b.idle)
+		// A body that trickles holds memory that others wait for: after the idle time it has to have kept up minRate.
+		if fair := b.began.Add(b.idle + time.Duration(b.n/minRate)*time.Second); fair.Before(limit) {
+			limit = fair
+		}
+		_ = b.w.rc.SetReadDeadline(limit)
 	}
 	n, err := b.body.Read(p)
 	b.n += int64(n)

@@ -30,6 +30,7 @@ const (
 
 	deleteWorkers = 16      // keys of one DeleteObjects in flight
 	writePiece    = 1 << 20 // a body is written in pieces of this size, each under its own deadline
+	minRate       = 4 << 10 // bytes per second that a request's body has to arrive at on average, after the idle time
 )
 
 // Config is what an operator may set.
