@@ -28,6 +28,9 @@ import (
 	"objstore/shard/tcp"
 )
 
+// shutdownExtra is how long everything but the requests in flight may take to stop.
+const shutdownExtra = 3 * time.Second
+
 // node is everything one process runs.
 type node struct {
 	cfg     Config
@@ -59,6 +62,7 @@ type node struct {
 	s3Server, adminServer *http.Server
 	listeners             map[string]net.Listener
 
+	broken     atomic.Bool // a step of the start will never return: nothing that it stands on may be closed
 	registered atomic.Bool // group 0 knows this process's start id
 	ready      readiness
 	pending    atomic.Int64 // repair rows of the groups led here, as last counted
@@ -77,7 +81,16 @@ func Run(ctx context.Context, cfg Config) error {
 	n.me = cluster.Node{Name: cfg.Name, StartID: n.start, S3: advertise(cfg.S3, cfg.Join), Admin: advertise(cfg.Admin, cfg.Join),
 		Internode: advertise(cfg.Internode, cfg.Join), Gossip: advertise(cfg.Gossip, cfg.Join)}
 	err := n.run(ctx)
-	return errors.Join(err, n.shutdown())
+	down := make(chan error, 1)
+	go func() { down <- n.shutdown() }()
+	limit := time.NewTimer(cfg.Settings.ShutdownTimeout + shutdownExtra)
+	defer limit.Stop()
+	select {
+	case derr := <-down:
+		return errors.Join(err, derr)
+	case <-limit.C: // a store that failed cannot be closed; the process ends now and takes it along
+		return errors.Join(err, errors.New("something did not stop in time"))
+	}
 }
 
 func (n *node) run(ctx context.Context) error {
@@ -100,16 +113,11 @@ func (n *node) run(ctx context.Context) error {
 		{"edges", n.startEdges},
 		{"duties", n.startDuties},
 	} {
-		if err := step.f(run); err != nil {
+		if err := n.step(run, step.f); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
-		}
-		select {
-		case err := <-n.fail:
-			return err
-		default:
 		}
 	}
 	select {
@@ -117,6 +125,25 @@ func (n *node) run(ctx context.Context) error {
 		n.cfg.Log.Info("stopping")
 		return nil
 	case err := <-n.fail:
+		return err
+	}
+}
+
+// step runs one step of the start. A store that finds its drive damaged calls fatal and never comes back.
+func (n *node) step(ctx context.Context, f func(context.Context) error) error {
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			select {
+			case err = <-n.fail:
+			default:
+			}
+		}
+		return err
+	case err := <-n.fail:
+		n.broken.Store(true)
 		return err
 	}
 }
@@ -146,6 +173,9 @@ func (n *node) shutdown() error {
 		}
 	}
 	n.stop()
+	if n.broken.Load() {
+		return errors.Join(errs...)
+	}
 	n.wg.Wait()
 	for i := len(n.close) - 1; i >= 0; i-- {
 		errs = append(errs, n.close[i]())
