@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -232,6 +233,14 @@ func (pebbleLogger) Errorf(string, ...any) {}
 
 // Fatalf is called when the WAL or the manifest could not be written. Pebble expects it not to return.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	l.fatal(fmt.Errorf("pebble: "+format, args...))
+	// Pebble asks for stack traces; who reads this wants the cause, and errors.Is wants it wrapped.
+	for _, a := range args {
+		if err, ok := a.(error); ok {
+			l.fatal(fmt.Errorf("pebble: %w", err))
+			select {}
+		}
+	}
+	text, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n") // the rest is a stack trace
+	l.fatal(fmt.Errorf("pebble: %s", text))
 	select {} // nothing may go on as if it had been written
 }
