@@ -77,7 +77,14 @@ func (a *access) fromDir(r *reached) error {
 		return fmt.Errorf("%w; nor can credentials be read: %w", err, credErr)
 	}
 	r.accessKey, r.secretKey, r.region = c.AccessKey, c.SecretKey, first(c.Region, r.region)
-	return nil
+	ep, err := devcluster.ReadEndpoints(a.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a folder of a dev cluster that is not running
+	}
+	if err == nil {
+		r.s3, r.admin = []string{ep.S3}, []string{ep.Admin}
+	}
+	return err
 }
 
 // client returns an admin client.

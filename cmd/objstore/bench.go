@@ -28,7 +28,7 @@ func newBench(e env) *cobra.Command {
 		Short: "measure an S3 endpoint",
 		Long: help(`
 Measure one operation against any S3 endpoint with a number of connections that each issue one request after another.
-Objects that get, head, list, delete and mixed need are made first, and everything made is removed afterwards (--keep
+Objects that get, head, list, delete and mixed need are made first, and every object made is removed afterwards; the bucket stays (--keep
 leaves it). mixed is 45 % get, 30 % head, 15 % put and 10 % delete. Rates are sums over the connections of operations by
 the time each ran; percentiles are of the time from the first byte sent to the last byte read.`,
 			"0  measured, no operation failed", "1  nothing could be measured", "2  flags or credentials were refused", "3  measured, but some operations failed"),

@@ -124,11 +124,15 @@ func runServer(ctx context.Context, e env, o *serverOptions) error {
 	if err := settings.WriteTable(e.out); err != nil {
 		return err
 	}
-	return node.Run(ctx, node.Config{
+	err = node.Run(ctx, node.Config{
 		Settings: settings, Name: o.name, Dirs: o.dirs, S3: o.s3, Admin: o.admin, Internode: o.internode, Gossip: o.gossip,
 		BootstrapExpect: o.expect, Join: o.join, TokenFile: o.tokenFile, AllowSharedDevice: o.sharedDevice,
 		Version: version, Out: e.out, Log: newLogger(e, settings),
 	})
+	if refused := (node.Refused{}); errors.As(err, &refused) {
+		return usage(err)
+	}
+	return err
 }
 
 // limitMemory applies the memory settings; who sets Go's own variables knows better.

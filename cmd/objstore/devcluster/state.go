@@ -57,6 +57,18 @@ func ReadState(dir string) (*State, error) {
 	return s, err
 }
 
+// Endpoints is endpoints.json: where the node of a data folder serves. The server writes it at each start.
+type Endpoints struct {
+	S3    string `json:"s3"`
+	Admin string `json:"admin"`
+}
+
+// ReadEndpoints reads dir/endpoints.json.
+func ReadEndpoints(dir string) (*Endpoints, error) {
+	e := new(Endpoints)
+	return e, readJSON(filepath.Join(dir, "endpoints.json"), e)
+}
+
 // ReadCredentials reads dir/credentials.json.
 func ReadCredentials(dir string) (*Credentials, error) {
 	c := new(Credentials)

@@ -43,6 +43,10 @@ func (n *node) startEdges(context.Context) error {
 	if err != nil {
 		return err
 	}
+	// For commands that are given only the folder.
+	if err := writeState(n.folders.drives[0].dir, endpointsFile, endpoints{S3: "http://" + n.me.S3, Admin: "http://" + n.me.Admin}); err != nil {
+		return err
+	}
 	n.s3Server = n.serveHTTP("s3", h, s3.ConfigureServer)
 	n.adminServer = n.serveHTTP("admin", a, func(srv *http.Server) { srv.ReadHeaderTimeout, srv.IdleTimeout = headerTimeout, keepAlive })
 	return nil

@@ -12,6 +12,7 @@ import (
 	"objstore/cluster"
 	"objstore/cluster/pki"
 	"objstore/internal/ident"
+	"objstore/internal/oerr"
 	"objstore/internal/wire"
 )
 
@@ -19,12 +20,16 @@ import (
 const (
 	credentialsFile = "credentials.json" // first folder: the root credential of a cluster founded here
 	foundingFile    = "founding.json"    // first folder, until group 0 has what it says
+	endpointsFile   = "endpoints.json"   // first folder: where this node serves, for commands that are given the folder
 	seedsFile       = "seeds.json"       // each folder: where members are until group 0 says so
 	replicasFile    = "replicas.json"    // each folder: replicas ever made here
 	metaDir         = "meta"             // each folder: the Raft host's stores
 )
 
-const joinTimeout = 30 * time.Second // one try; tried until the node is stopped
+const (
+	joinTimeout = 30 * time.Second // one try; tried until the node is stopped
+	joinBackoff = 10 * time.Second // between two tries, at most
+)
 
 // formatted are the names that may stand in a folder before its identity does.
 func formatted() []string {
@@ -46,6 +51,12 @@ type folders struct {
 	found  *founding             // what group 0 has to be told, on a founder's first start
 	seeds  map[ident.Node]string // internode addresses known before group 0 is
 	root   *cluster.Command      // shown once when it was just made
+}
+
+// endpoints is endpoints.json.
+type endpoints struct {
+	S3    string `json:"s3"`
+	Admin string `json:"admin"`
 }
 
 // founding is founding.json: the first commands of group 0.
@@ -297,6 +308,7 @@ func (f *folders) join(ctx context.Context, cfg *Config, self cluster.Node) erro
 }
 
 func askToJoin(ctx context.Context, cfg *Config, token pki.Token, body []byte, drives int) (*pki.JoinReply, error) {
+	said, wait := "", time.Second
 	for {
 		tctx, cancel := context.WithTimeout(ctx, joinTimeout)
 		raw, err := wire.CallOnce(tctx, withPort(cfg.Join), pki.JoinConfig(token), pki.ProtoJoin, wire.MethodJoin, body)
@@ -304,12 +316,31 @@ func askToJoin(ctx context.Context, cfg *Config, token pki.Token, body []byte, d
 		if err == nil {
 			return pki.DecodeJoinReply(raw, token, drives)
 		}
-		if !worthAnotherTry(err) {
+		if !worthAnotherTry(err) || refusedByPeer(err) {
 			return nil, fmt.Errorf("join %s: %w", cfg.Join, err)
 		}
-		cfg.Log.Warn("join is tried again", "member", cfg.Join, "error", err)
-		if !pause(ctx, time.Second) {
+		if err.Error() != said {
+			said = err.Error()
+			cfg.Log.Warn("join is tried again until it succeeds", "member", cfg.Join, "error", err)
+		}
+		if !pause(ctx, wait) {
 			return nil, context.Cause(ctx)
 		}
+		wait = min(2*wait, joinBackoff)
 	}
+}
+
+// refusedByPeer says whether somebody refused for good, however deep that is wrapped: another cluster at that address.
+func refusedByPeer(err error) bool {
+	for err != nil {
+		var e *oerr.Error
+		if !errors.As(err, &e) {
+			return false
+		}
+		if e.Kind == oerr.PermissionDenied {
+			return true
+		}
+		err = e.Err
+	}
+	return false
 }

@@ -31,6 +31,12 @@ import (
 // shutdownExtra is how long everything but the requests in flight may take to stop.
 const shutdownExtra = 3 * time.Second
 
+// Refused is an error about what the operator gave: flags, folders or addresses. Nothing was started.
+type Refused struct{ error }
+
+// Unwrap returns the reason.
+func (r Refused) Unwrap() error { return r.error }
+
 // node is everything one process runs.
 type node struct {
 	cfg     Config
@@ -190,7 +196,7 @@ func (n *node) listen(context.Context) error {
 	for name, addr := range map[string]string{"s3": n.cfg.S3, "admin": n.cfg.Admin, "internode": n.cfg.Internode} {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
-			return fmt.Errorf("--%s: %w", name, err)
+			return Refused{fmt.Errorf("--%s: %w", name, err)}
 		}
 		n.listeners[name] = l
 	}
@@ -200,7 +206,7 @@ func (n *node) listen(context.Context) error {
 func (n *node) startFolders(ctx context.Context) error {
 	f, err := openFolders(ctx, &n.cfg, n.me)
 	if err != nil {
-		return err
+		return Refused{err}
 	}
 	n.folders, n.self = f, f.creds.Node
 	n.me.ID = n.self
