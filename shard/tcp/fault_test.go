@@ -188,9 +188,10 @@ func TestABitFlippedOnTheWayOutIsNeverBelieved(t *testing.T) {
 	}
 	for _, at := range []int64{0, 1, 5, 9, 13, 17, 21, 24, 27, 28, 5000, 65000, 24 + 4 + 64<<10 - 1} {
 		p.down.Store(at)
-		_, err := read(within(t, 10*time.Second), ep, s)
+		got, err := read(within(t, 10*time.Second), ep, s)
 		p.down.Store(-1)
-		if err == nil {
+		// A flip may hit the beginning of a fresh connection: then the read was made again over another one.
+		if err == nil && !bytes.Equal(got, data) {
 			t.Errorf("byte %d flipped: the read passed the check", at)
 		}
 	}
