@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,7 @@ func shutdown(t *testing.T, dir string) {
 
 // history is what was acknowledged before the power went.
 type history struct {
+	cut     atomic.Bool // the power is going: what is answered from now on counts for nothing
 	mu      sync.Mutex
 	put     map[rowKey]shard.Spec
 	deleted map[rowKey]shard.Spec
@@ -58,6 +60,7 @@ func TestAcknowledgedShardsSurvivePowerLoss(t *testing.T) {
 			t.Cleanup(func() { r.Store.Close() })
 			for round := range rounds {
 				before := len(h.put) + len(h.deleted)
+				h.cut.Store(false)
 				r.workUntilPowerLoss(h, rand.New(rand.NewPCG(seed, uint64(round))), dir)
 				t.Logf("close: %v", r.Store.Close()) // whatever it says: the drive is gone
 				if err := unix.Unmount(dir, 0); err != nil {
@@ -94,6 +97,7 @@ func (r *rig) workUntilPowerLoss(h *history, rng *rand.Rand, dir string) {
 	m := r.Metrics()[0]
 	goal := m.ShardsWritten + 60 + rng.Int64N(80)
 	eventually(r.t, "enough was written", func() bool { return r.Metrics()[0].ShardsWritten >= goal })
+	h.cut.Store(true) // a cut takes the process too: nobody hears an answer after it
 	shutdown(r.t.(*testing.T), dir)
 	wg.Wait()
 }
@@ -105,6 +109,9 @@ func (r *rig) step(ctx context.Context, h *history, rng *rand.Rand) bool {
 		spec := specOf(1, []uint64{4 << 10, 64 << 10, 300 << 10, 1 << 20, 2<<20 + 4096}[rng.IntN(5)])
 		if _, err := r.put(ctx, spec, 512<<10); err != nil {
 			return !oerr.Is(err, oerr.DriveFenced) && oerr.Is(err, oerr.DriveFull)
+		}
+		if h.cut.Load() {
+			return false
 		}
 		h.mu.Lock()
 		h.put[keyOf(spec.Blob, spec.Index)] = spec
@@ -130,7 +137,7 @@ func (r *rig) step(ctx context.Context, h *history, rng *rand.Rand) bool {
 			h.mu.Unlock()
 			return err == nil || oerr.Is(err, oerr.DriveFull)
 		}
-		if err := r.Delete(ctx, []shard.Ref{spec.Ref})[0]; err != nil {
+		if err := r.Delete(ctx, []shard.Ref{spec.Ref})[0]; err != nil || h.cut.Load() {
 			return false
 		}
 		h.mu.Lock()
